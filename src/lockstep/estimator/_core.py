@@ -40,6 +40,7 @@ from lockstep.estimator._run_config import RunConfig
 from lockstep.estimator._tensorflow_checkpoint import translate
 from lockstep.estimator._types import Strategy
 from lockstep.estimator._warm_start import WarmStartSettings, warm_start_values
+from lockstep.estimator._weights import kept, load_weights
 
 _log = logging.getLogger("lockstep")
 
@@ -152,9 +153,15 @@ class EstimatorCore:
 
     def first_values(self, compiled: CompiledModelFn, path: str | None) -> Values:
         """Returns the values in a checkpoint; without one new values, after the warm start if there is one."""
-        variables = compiled.variables
-        if path is not None:
-            return restore(variables, path)
+        return self.first_values_of(compiled.variables) if path is None else restore(compiled.variables, path)
+
+    @property
+    def has_first_weights(self) -> bool:
+        """Returns whether the model begins with weights of another training, or of a model of Keras."""
+        return self.warm_start is not None or getattr(self.model_fn, "has_weights", False)
+
+    def first_values_of(self, variables: Variables) -> Values:
+        """Returns new values of variables, after the warm start if there is one."""
         # TensorFlow warm-starts only where no checkpoint is restored: a restart must not go back to the other model's.
         values = variables.initial_values()
         if self.warm_start is None:
@@ -204,6 +211,11 @@ class CompiledModelFn:
     def summaries(self) -> list[SummaryOp]:
         """Returns the summaries, without their values."""
         return static_summaries(self.first_call.scope.recorded.summaries)
+
+    @property
+    def checks(self) -> list[str]:
+        """Returns the messages of the conditions that hold in each step."""
+        return [check.message for check in self.first_call.scope.recorded.checks]
 
     @property
     def names(self) -> list[str]:
@@ -288,8 +300,8 @@ class CompiledModelFn:
 def restore(variables: Variables, path: str) -> Values:
     """Returns the variables in a checkpoint; local ones get new values."""
     # Pinned: a training that goes on meanwhile keeps only the newest few, and must not delete this one.
-    with checkpoint.pinned(path):
-        return restore_loaded(variables, checkpoint.load(path))
+    with kept(path):
+        return restore_loaded(variables, load_weights(path))
 
 
 def restore_loaded(variables: Variables, loaded: checkpoint.Checkpoint) -> Values:

@@ -352,8 +352,9 @@ def _config_with(config: RunConfig | None, model_dir: str | os.PathLike[str] | N
 def _warm_start_settings(given: object) -> WarmStartSettings | None:
     if given is None or isinstance(given, WarmStartSettings):
         return given
-    if isinstance(given, (str, os.PathLike)):
-        return WarmStartSettings(ckpt_to_initialize_from=os.fspath(given))
+    if isinstance(given, (str, bytes, os.PathLike)):
+        # Bytes: what export_saved_model returns.
+        return WarmStartSettings(ckpt_to_initialize_from=os.fsdecode(given))
     raise ArgumentError(
         f"warm_start_from must be a path or WarmStartSettings. Received: {given!r}. Example: "
         "WarmStartSettings(ckpt_to_initialize_from=path, vars_to_warm_start='.*embedding.*')"

@@ -60,6 +60,8 @@ def model_to_estimator(
             "Call model.compile(optimizer, loss) first."
         )
     model_fn = _model_fn(keras_model, dict(metric_names_map or {}), export_outputs)
+    # The model's own weights are those to begin with, which can be exported before any training.
+    setattr(model_fn, "has_weights", True)  # noqa: B010
     return Estimator(model_fn, model_dir=model_dir, config=config)
 
 
@@ -71,21 +73,26 @@ def _model_fn(model: Model, names: dict[str, str], export_outputs: Mapping[str, 
 
     def model_fn(features: PyTree, labels: PyTree, mode: str) -> EstimatorSpec:
         this = _model_of_call(model, compiled)
+        features, weights = _split_weights(features)
         inputs = features
         # A single feature fits a model of one input under any name, as dicts from input_fns have names of their own.
         if isinstance(features, dict) and len(features) == 1 and len(getattr(this, "inputs", None) or [0]) == 1:
             inputs = next(iter(features.values()))
         outputs = this(inputs, training=mode == ModeKeys.TRAIN)
         predictions = _predictions(this, outputs)
+        labels = _labels_of(labels, predictions, outputs)
         if mode == ModeKeys.PREDICT:
             return EstimatorSpec(mode, predictions=predictions, export_outputs=export_outputs)
         with _fresh_loss_averages(this):
-            loss = this.compute_loss(x=inputs, y=labels, y_pred=outputs, training=mode == ModeKeys.TRAIN)
+            is_training = mode == ModeKeys.TRAIN
+            loss = this.compute_loss(inputs, labels, outputs, sample_weight=weights, training=is_training)
         if mode == ModeKeys.TRAIN:
             # The optimizer's rule is used, with slots of the Estimator's.
             train_op = minimize(loss, model.optimizer, var_list=this.trainable_variables)
             return EstimatorSpec(mode, predictions=predictions, loss=loss, train_op=train_op)
-        metrics = _metrics(compiled, this, labels, outputs, names)
+        metrics = _metrics(compiled, this, labels, outputs, weights)
+        if names:
+            metrics = _renamed(metrics, names)
         return EstimatorSpec(mode, predictions=predictions, loss=loss, eval_metric_ops=metrics)
 
     return model_fn
@@ -134,7 +141,7 @@ def _fresh_loss_averages(model: Model) -> Generator[None]:
 
 
 def _metrics(
-    compiled: dict[str, Any], model: Model, labels: PyTree, outputs: PyTree, names: dict[str, str]
+    compiled: dict[str, Any], model: Model, labels: PyTree, outputs: PyTree, weights: PyTree
 ) -> dict[str, Any]:
     """Returns new copies of the compiled metrics, whose counts belong to this evaluation."""
     # Deserialized anew: those of the model were compiled with variables of its own.
@@ -144,12 +151,39 @@ def _metrics(
     if not any(metric_lists):
         return {}
     metrics: Any = CompileMetrics(*metric_lists, output_names=getattr(model, "output_names", None))
-    metrics.update_state(labels, outputs)
+    metrics.update_state(labels, outputs, sample_weight=weights)
     # Named as `fit` names them: with several outputs, `output_metric`. Keras' own `metrics` drops the outputs' names,
     # which TensorFlow's results carry.
     by_name: dict[str, Any] = {}
     for group in filter(None, [*metrics._flat_metrics, *metrics._flat_weighted_metrics]):
         for metric in group.metrics:
             name = f"{group.output_name}_{metric.name}" if group.output_name else str(metric.name)
-            by_name[names.get(name, name)] = metric
+            by_name[name] = metric
     return by_name
+
+
+def _renamed(metrics: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    unknown, extra = sorted(set(metrics) - set(names)), sorted(set(names) - set(metrics))
+    if unknown or extra:
+        raise ArgumentError(
+            f"Invalid `metric_names_map`: it has a name for each metric, and no others. Received: {dict(names)}; "
+            f"metrics without a name are {unknown}, and there are no metrics {extra}."
+        )
+    return {names[name]: metric for name, metric in metrics.items()}
+
+
+def _split_weights(features: PyTree) -> tuple[Any, Any]:
+    """Returns the features, and the weights of examples, which TensorFlow takes beside them in a dict."""
+    if isinstance(features, dict) and set(features) == {"features", "sample_weights"}:
+        return features["features"], features["sample_weights"]
+    return features, None
+
+
+def _labels_of(labels: PyTree, predictions: Mapping[str, Any], outputs: PyTree) -> Any:
+    """Returns labels in the structure of the outputs: a dict of them has the outputs' names."""
+    if not isinstance(labels, dict) or isinstance(outputs, dict) or set(labels) != set(predictions):
+        # One label for one output needs no name, as one feature for one input needs none.
+        is_one = isinstance(labels, dict) and len(labels) == 1 and not isinstance(outputs, (dict, list, tuple))
+        return next(iter(labels.values())) if is_one else labels
+    ordered = [labels[name] for name in predictions]
+    return ordered if isinstance(outputs, (list, tuple)) else ordered[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -29,6 +30,8 @@ from lockstep.estimator._types import Hook
 
 # Where no hook limits how many steps a dispatch runs, the program and the input do.
 _UNLIMITED_STEPS = 1 << 30
+# So many dispatches may run before the host looks at what their steps have checked.
+_UNSEEN_CHECKS = 8
 
 
 class Signals(Protocol):
@@ -88,6 +91,8 @@ class Session:
         self._save = save
         self._flush = flush
         self._outputs: Outputs | None = None
+        # What the checks of steps have counted, as long as nobody has looked.
+        self._unseen: deque[Any] = deque()
         self.global_step = step
         self.batches = 0
         self.is_chief = is_chief
@@ -198,8 +203,26 @@ class Session:
         """Records the outputs of steps."""
         # Device arrays: fetching them to the host here would wait for the step, and most hooks read few of them.
         self._outputs = outputs
+        if self._compiled.checks:
+            self._unseen.append(outputs.all["checks"])
         self.batches += steps
         self.global_step += steps * self.increment
+
+    def verify_checks(self, wait: bool) -> None:
+        """Looks at what the model_fn has checked in steps that have ended; with `wait`, in all.
+
+        Raises:
+            ArgumentError: If a condition does not hold; labels out of range are one.
+        """
+        while self._unseen:
+            counts = self._unseen[0]
+            # Waiting for each step would leave the device idle between two.
+            if not wait and len(self._unseen) <= _UNSEEN_CHECKS and not all(c.is_ready() for c in counts):
+                return
+            self._unseen.popleft()
+            for message, count in zip(self._compiled.checks, counts, strict=True):
+                if np.any(np.asarray(count) > 0):
+                    raise ArgumentError(message)
 
     def values(self) -> dict[str, np.ndarray]:
         """Returns the variables of checkpoints, on the host."""
@@ -293,6 +316,7 @@ class HookRunner:
         """Makes hooks that check steps lazily check all of them now."""
         # In the midst of `after`, when a hook saves: those that check lazily have not seen this step yet, so they are
         # called out of their order.
+        self._session.verify_checks(wait=True)
         lazy = [call for call in self._called if hasattr(call[0], "settle")]
         self._called = [call for call in self._called if not hasattr(call[0], "settle")]
         for call in lazy:
@@ -331,6 +355,9 @@ class HookRunner:
         del step
         self._session.record_outputs(outputs, self._steps)
         self._note(outputs)
+        # Not with several workers, of which one would end at another step than the others.
+        if self._is_alone:
+            self._session.verify_checks(wait=False)
         self._wants_stop = False
         while self._called:
             self._call_after_run(*self._called.pop(0))

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lockstep.checkpoint import load_checkpoint
 from lockstep.errors import ArgumentError, DataNotFoundError
+from lockstep.estimator._weights import load_weights
 
 _log = logging.getLogger("lockstep")
 
@@ -154,17 +154,17 @@ def warm_start_values(initial: Mapping[str, Any], trainable: Iterable[str], sett
     # TensorFlow: None warm-starts only variables with vocabulary information.
     if settings.vars_to_warm_start is None:
         names = [name for name in names if name in settings.var_name_to_vocab_info]
-    reader: Any = load_checkpoint(path)
+    held = load_weights(path).arrays
     values = {name: np.asarray(value) for name, value in initial.items()}
     for name in names:
         old_name = settings.var_name_to_prev_var_name.get(name, name)
-        if not reader.has_tensor(old_name):
-            known = ", ".join(sorted(reader.get_variable_to_shape_map()))
+        if old_name not in held:
+            known = ", ".join(sorted(held))
             raise DataNotFoundError(
                 f"{name} cannot be warm-started: the checkpoint {path} has no {old_name}. It has {known}. Give "
                 "its name there in var_name_to_prev_var_name, or leave the variable out of vars_to_warm_start."
             )
-        array, initial_value = np.asarray(reader.get_tensor(old_name)), values[name]
+        array, initial_value = np.asarray(held[old_name]), values[name]
         vocabularies = settings.var_name_to_vocab_info.get(name)
         if vocabularies is not None:
             array = _remap_rows(name, array, initial_value, vocabularies)

@@ -122,6 +122,12 @@ def read(directory: Path, safe_mode: bool = True) -> Files:
     return Files(description, variables, programs)
 
 
+def read_variables(directory: str | os.PathLike[str]) -> dict[str, _Array]:
+    """Reads the values of an export's variables, by name."""
+    # The programs are not run, and need not be safe.
+    return read(Path(directory), safe_mode=False).variables
+
+
 def unusable_error(directory: Path, why: str) -> ArgumentError:
     """Returns the error about an export that cannot be used."""
     return ArgumentError(f"{directory} is not a usable export: {why}. Export the model again, or load another export.")

@@ -6,6 +6,7 @@ from lockstep.saved_model import _directories as directories
 from lockstep.saved_model import _parsing as parsing
 from lockstep.saved_model._programs import Range as Range
 from lockstep.saved_model._programs import trace_signature as trace_signature
+from lockstep.saved_model._read import read_variables as read_variables
 from lockstep.saved_model._to_tensorflow import tensorflow as tensorflow
 from lockstep.saved_model._to_tensorflow import to_tensorflow as to_tensorflow
 
@@ -13,6 +14,7 @@ __all__ = [
     "Range",
     "directories",
     "parsing",
+    "read_variables",
     "tensorflow",
     "to_tensorflow",
     "trace_signature",

@@ -5,6 +5,7 @@ Source: receiver functions and names of signatures as tf.estimator.Estimator.exp
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -14,7 +15,6 @@ from typing import Any
 import jax
 from jax import export
 
-from lockstep import checkpoint
 from lockstep._types import PyTree
 from lockstep.data.internal import TEXT, TensorSpec
 from lockstep.errors import ArgumentError, UnsupportedError
@@ -29,6 +29,7 @@ from lockstep.estimator._export.receivers import (
 from lockstep.estimator._mode_keys import ModeKeys
 from lockstep.estimator._model_fn.function import Data, ModelFunction
 from lockstep.estimator._model_fn.variables import Variables
+from lockstep.estimator._weights import kept
 from lockstep.saved_model import (
     CLASSIFY_METHOD_NAME,
     DEFAULT_SERVING_SIGNATURE_DEF_KEY,
@@ -70,12 +71,13 @@ def export_checkpoint(
 ) -> bytes:
     """Exports a checkpoint to a new directory in `base`; see `Estimator.export_saved_model`."""
     path = checkpoint_path or core.latest_checkpoint()
-    if path is None:
+    # As TensorFlow's, a model that starts from other weights can be exported before it is trained.
+    if path is None and not core.has_first_weights:
         raise ArgumentError(f"Couldn't find trained model at {core.model_dir}. Train first, or give checkpoint_path.")
     functions: dict[str, SignatureFunction] = {}
     variables: dict[str, Any] = {}
     # A training that goes on must not delete the checkpoint meanwhile.
-    with checkpoint.pinned(path):
+    with contextlib.nullcontext() if path is None else kept(path):
         for mode, receiver_fn in receiver_fns.items():
             if mode not in _TAGS:
                 raise UnsupportedError(
@@ -83,7 +85,8 @@ def export_checkpoint(
                     "from the checkpoints in model_dir, or start from them with WarmStartSettings."
                 )
             exported = _Exported(core, mode, receiver_of(receiver_fn))
-            variables.update(restore(exported.variables, path))
+            restored = core.first_values_of(exported.variables) if path is None else restore(exported.variables, path)
+            variables.update(restored)
             functions.update(exported.signatures())
     return os.fsencode(write_version(base, functions, variables, assets, as_text))
 

@@ -123,7 +123,7 @@ class BinaryClassHead(ClassHead):
 
     def _labels(self, labels: PyTree, logits: jax.Array) -> jax.Array:
         numbers = _inputs.check_labels(labels, logits, 1, self._encode).astype(jnp.float32)
-        return _inputs.or_nan(numbers, (numbers >= 0) & (numbers <= 1))
+        return _inputs.or_nan(numbers, (numbers >= 0) & (numbers <= 1), "Labels must be >= 0 and <= n_classes - 1 = 1.")
 
     def _losses(self, labels: jax.Array, logits: jax.Array) -> jax.Array:
         return sigmoid_cross_entropy(labels, logits)
@@ -192,7 +192,7 @@ class MultiClassHead(ClassHead):
         # TensorFlow stops at an unknown class on a CPU; a compiled step can only make the loss NaN.
         is_class = (labels >= 0) & (labels < self.logits_dimension)
         chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), jnp.where(is_class, labels, 0), axis=-1)
-        return _inputs.or_nan(-chosen, is_class)
+        return _inputs.or_nan(-chosen, is_class, f"Labels must be >= 0 and <= n_classes - 1 = {logits.shape[-1] - 1}.")
 
     def _metric_table(self) -> dict[str, HeadMetric]:
         accuracy = partial(keras.metrics.Accuracy, name=_keys.ACCURACY)
@@ -261,7 +261,7 @@ class MultiLabelHead(ClassHead):
 
     def _labels(self, labels: PyTree, logits: jax.Array) -> jax.Array:
         indicators = _inputs.check_labels(labels, logits, self.logits_dimension, self._encode).astype(jnp.float32)
-        return _inputs.or_nan(indicators, (indicators >= 0) & (indicators <= 1))
+        return _inputs.or_nan(indicators, (indicators >= 0) & (indicators <= 1), "Labels must be 0 or 1.")
 
     def _encode(self, labels: PyTree) -> jax.Array:
         if self._vocabulary is None or not _inputs.is_text(labels):

@@ -11,6 +11,7 @@ import numpy as np
 
 from lockstep._types import PyTree
 from lockstep.errors import ArgumentError, InputError
+from lockstep.estimator._model_fn.scope import current
 from lockstep.estimator.feature_column._features import Features, is_text, text_codes
 from lockstep.estimator.feature_column._numeric import NumericColumn
 
@@ -128,7 +129,13 @@ def weights_of(features: PyTree, column: WeightColumn, logits: jax.Array, per_lo
     )
 
 
-def or_nan(values: jax.Array, is_right: jax.Array) -> jax.Array:
-    """Returns values, NaN where they are wrong."""
-    # TensorFlow asserts; a compiled step cannot raise, but a loss that is NaN ends training.
+def or_nan(values: jax.Array, is_right: jax.Array, rule: str) -> jax.Array:
+    """Returns values, NaN where they are wrong; `rule` says, in the error after the step, what they must be."""
+    # TensorFlow asserts; a compiled step cannot raise, but the host looks at the step's checks.
+    scope = current()
+    if scope is not None:
+        scope.add_check(
+            f"{rule} Received: labels out of range. Check n_classes, and what the input_fn makes of the labels.",
+            is_right,
+        )
     return jnp.where(is_right, values, jnp.nan)

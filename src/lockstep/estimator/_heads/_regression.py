@@ -146,4 +146,5 @@ class LogisticRegressionHead(RegressionHead):
         super().__init__(1, weight_column, loss_reduction, inverse_link_fn=jax.nn.sigmoid, name=name)
 
     def _losses(self, labels: jax.Array, logits: jax.Array) -> jax.Array:
-        return _inputs.or_nan(sigmoid_cross_entropy(labels, logits), (labels >= 0) & (labels <= 1))
+        is_share = (labels >= 0) & (labels <= 1)
+        return _inputs.or_nan(sigmoid_cross_entropy(labels, logits), is_share, "Labels must be in the range [0, 1].")

@@ -161,6 +161,7 @@ def _records_of(call: ModelCall) -> dict[str, Any]:
     return {
         "gradients as values": [site.keys for site in recorded.sites],
         "uses of text": [need.leaf for need in recorded.needs],
+        "checks": [check.message for check in recorded.checks],
         "summaries": [(s.kind, s.tag) for s in recorded.summaries],
         # Their order does not matter: results are a dict.
         "metrics": sorted(call.spec.eval_metric_ops or {}),
@@ -198,6 +199,7 @@ class Selection:
             # Arrays only on request: returning one keeps XLA from fusing it away. Scalars cost nothing.
             "values": {n: v for n, v in recorded.values.items() if n in self.names or getattr(v, "ndim", 1) == 0},
             "collected": {n: v for n, v in collected_values(call.scope).items() if n in self.names},
+            "checks": [check.failures for check in recorded.checks],
             "summaries": [s.value for s in recorded.summaries],
             "hooks": [traced_values_in(hook) for hook in self.hooks(spec)],
         }

@@ -148,10 +148,24 @@ class HostNeed:
     dtype: Any
 
 
+@dataclass(frozen=True)
+class Check:
+    """A condition on values of a step, which the host looks at after it.
+
+    Attributes:
+        message: The error's, if it does not hold.
+        failures: A traced number, above 0 if it does not hold.
+    """
+
+    message: str
+    failures: Any
+
+
 @dataclass
 class TraceRecords:
-    """Records of one call of a model_fn, besides its spec: named values, summaries, uses of gradients and text."""
+    """Records of a call of a model_fn, besides its spec: named values, summaries, checks, uses of gradients, text."""
 
+    checks: list[Check] = field(default_factory=list[Check])
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     summaries: list[SummaryOp] = field(default_factory=list[SummaryOp])
     sites: list[GradientSite] = field(default_factory=list[GradientSite])

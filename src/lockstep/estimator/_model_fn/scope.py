@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 
-from lockstep._engine.step.jaxprs import is_traced
+from lockstep._engine.step.jaxprs import current_trace, is_traced
 from lockstep._types import DType, Tensor, Variable
 from lockstep.errors import ArgumentError, StartupOrderError
-from lockstep.estimator._model_fn.records import GradientSite, HostNeed, SummaryOp, TraceRecords
+from lockstep.estimator._model_fn.records import Check, GradientSite, HostNeed, SummaryOp, TraceRecords
 from lockstep.estimator._model_fn.variables import (
     GLOBAL_STEP,
     Entry,
@@ -104,6 +104,7 @@ class ModelScope(keras.StatelessScope):
 
     def __enter__(self) -> ModelScope:
         self._before = current()
+        self._trace = current_trace()
         _running.scope = self
         return super().__enter__()
 
@@ -215,6 +216,17 @@ class ModelScope(keras.StatelessScope):
         # Also a TensorFlow program's tf.identity(value, name=name) ends here.
         values = self.recorded.values
         values[_unique(name.removesuffix(":0"), values)] = value
+
+    def add_check(self, message: str, holds: Tensor) -> bool:
+        """Adds a condition that must hold for all elements in each step; returns whether this call can look at it.
+
+        It cannot from within a loop or a branch that JAX compiles, whose values do not leave it.
+        """
+        if current_trace() != self._trace:
+            return False
+        # A number: replicas' are averaged, and one failure is enough.
+        self.recorded.checks.append(Check(message, 1 - jnp.all(holds).astype(jnp.float32)))
+        return True
 
     def add_summary(self, summary: SummaryOp) -> None:
         """Adds a summary for TensorBoard."""

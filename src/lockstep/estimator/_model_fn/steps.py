@@ -306,11 +306,11 @@ def evaluate_step(function: ModelFunction, replicas: Replicas, selection: Select
         _check_aggregation(shares, entries, changed)
         values = {**state, **_combine(shares, entries, state, after)}
         outputs = combine_outputs(shares, [selection.select(c) for c in calls], calls[0].scope.loss_reduction)
-        results, after = function.resume(calls[0], values, lambda: _results(calls[0], outputs["loss"]))
+        results, after = function.resume(calls[0], values, lambda: _results(calls[0], outputs))
         function.finish(calls[0])
         is_one = len(calls) == 1 and shares.axis is None
         read = _read_values(function, after, shares.data[0], calls[0], is_one)
-        return {**outputs, "metrics": {**results, **read}}, after
+        return {**outputs, **results, "metrics": {**results["metrics"], **read}}, after
 
     return Steps(compute, replicas)
 
@@ -327,16 +327,23 @@ def _check_aggregation(shares: Shards, entries: Mapping[str, Entry], changed: Se
             )
 
 
-def _results(call: ModelCall, loss: Tensor) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the metrics over all batches so far, and the state."""
+def _results(call: ModelCall, outputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the metrics and the checks over all batches so far, and the state."""
+    loss = outputs["loss"]
+    # Of several steps that run together, the outputs of the last are kept.
+    checks = [_add_up(call, f"check_{n}", failures) for n, failures in enumerate(outputs["checks"])]
     metrics = {n: _result(m) for n, m in (call.spec.eval_metric_ops or {}).items() if not _is_pair(m)}
     # TensorFlow's evaluation loss is the plain mean over batches, whatever their sizes.
     # LocalTraining: an evaluation starts anew, and no checkpoint holds them.
-    total = call.scope.variable("loss/total", lambda: np.zeros(()), (), loss.dtype, local=True)
-    count = call.scope.variable("loss/count", lambda: np.zeros(()), (), loss.dtype, local=True)
-    total.assign(total.value + loss)
-    count.assign(count.value + 1)
-    return {**metrics, "loss": total.value / count.value}, call.scope.values
+    total, count = (_add_up(call, f"loss/{n}", v) for n, v in (("total", loss), ("count", jnp.ones((), loss.dtype))))
+    return {"metrics": {**metrics, "loss": total / count}, "checks": checks}, call.scope.values
+
+
+def _add_up(call: ModelCall, name: str, number: Tensor) -> Any:
+    """Returns the sum of a number over all batches so far."""
+    variable = call.scope.variable(name, lambda: np.zeros(()), (), number.dtype, local=True)
+    variable.assign(variable.value + number)
+    return variable.value
 
 
 def _is_pair(metric: Metric) -> bool:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from lockstep._types import Tensor
 from lockstep.errors import ArgumentError
+from lockstep.estimator._model_fn.scope import current
 from lockstep.estimator.losses._regression import check_same_shape, to_floats
 from lockstep.estimator.losses._weighted import LOSSES, Reduction, compute_weighted_loss, to_array
 
@@ -162,8 +163,15 @@ def sparse_softmax_cross_entropy(
     if not jnp.issubdtype(classes.dtype, jnp.integer):
         raise ArgumentError(f"Labels are classes, integers. Received: {classes.dtype}. Cast them to int32.")
     logs = jax.nn.log_softmax(_at_least_float32(scores))
-    # TensorFlow stops at an unknown class on a CPU and gives NaN on a GPU; a compiled step can do the second only.
+    # TensorFlow stops at an unknown class on a CPU and gives NaN on a GPU; the host looks at it after the step.
     is_class = (classes >= 0) & (classes < scores.shape[-1])
+    scope = current()
+    if scope is not None:
+        scope.add_check(
+            f"Labels must be >= 0 and < {scores.shape[-1]}, the number of classes. Received: labels out of range. "
+            "Check the size of the last layer, and what the input_fn makes of the labels.",
+            is_class,
+        )
     chosen = jnp.take_along_axis(logs, jnp.where(is_class, classes, 0)[..., None], axis=-1)[..., 0]
     losses = jnp.where(is_class, -chosen, jnp.nan).astype(scores.dtype)
     # TensorFlow's `_remove_squeezable_dimensions` treats weights as labels: (batch, 1) fits losses of (batch,).

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import keras
 import numpy as np
 from jax.core import Tracer
@@ -15,6 +17,7 @@ from lockstep._engine.runtime import environment
 from lockstep._types import PyTree, Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype
 from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops.named import model_fn_scope
 from lockstep.compat.tensorflow._tensor import as_host
 from lockstep.compat.tensorflow._types import DTypeLike, ShapeLike, SizeLike
 from lockstep.compat.tensorflow.errors import InvalidArgumentError
@@ -34,7 +37,7 @@ _log = logging.getLogger("lockstep")
 _told: set[str] = set()
 
 
-def _verify(test: Callable[..., bool], rule: str, message: str | None, *tensors: Tensor) -> None:
+def _verify(test: Callable[..., Any], rule: str, message: str | None, *tensors: Tensor) -> None:
     """Checks tensors at once if their values are known, else in the step, if the environment asks for that."""
     picked = [dispatch.pick(tensor) for tensor in tensors]
     if any(xp is dispatch.SYMBOLIC for xp, _ in picked):
@@ -46,12 +49,14 @@ def _verify(test: Callable[..., bool], rule: str, message: str | None, *tensors:
 
     def check(*known: Any) -> None:
         values = [np.asarray(v) for v in known]
-        if not test(*values):
+        if not np.all(test(np, *values)):
             start = f"{message}. " if message else ""
             raise InvalidArgumentError(f"{start}Elements must be {rule}. Received: {', '.join(map(repr, values))}.")
 
     if not any(isinstance(x, Tracer) for x in arrays):
         check(*arrays)
+    elif _is_checked_after_step(test, rule, message, arrays):
+        return
     elif environment.env_flag(_FLAG, _MEANING, default=False):
         jax.debug.callback(check, *arrays)
     elif rule not in _told:
@@ -65,12 +70,21 @@ def _verify(test: Callable[..., bool], rule: str, message: str | None, *tensors:
         )
 
 
+def _is_checked_after_step(test: Callable[..., Any], rule: str, message: str | None, arrays: list[Any]) -> bool:
+    """Leaves the check to the Estimator, in whose step it is, which looks at it after the step."""
+    scope = model_fn_scope()
+    start = f"{message}. " if message else ""
+    received = ", ".join(f"{x.dtype} of shape {tuple(x.shape)}" for x in arrays)
+    text = f"{start}Elements must be {rule}. Received: others, in tensors {received}."
+    return scope is not None and scope.add_check(text, test(jnp, *map(jnp.asarray, arrays)))
+
+
 def _make_pair_check(name: str, rule: str, compare: Callable[..., Any]) -> Any:
     def check(
         x: Tensor, y: Tensor, message: str | None = None, summarize: int | None = None, name: str | None = None
     ) -> None:
         # Arrays of any shape: one false element is enough.
-        _verify(lambda a, b: bool(np.all(compare(a, b))), rule, message, x, y)
+        _verify(lambda xp, a, b: compare(a, b), rule, message, x, y)
 
     check.__name__ = check.__qualname__ = name
     check.__doc__ = f"Raises `InvalidArgumentError` unless all elements are {rule}. Source: tf.debugging.{name}."
@@ -79,19 +93,19 @@ def _make_pair_check(name: str, rule: str, compare: Callable[..., Any]) -> Any:
 
 def _make_check(name: str, rule: str, compare: Callable[..., Any]) -> Any:
     def check(x: Tensor, message: str | None = None, summarize: int | None = None, name: str | None = None) -> None:
-        _verify(lambda a: bool(np.all(compare(a))), rule, message, x)
+        _verify(lambda xp, a: compare(a), rule, message, x)
 
     check.__name__ = check.__qualname__ = name
     check.__doc__ = f"Raises `InvalidArgumentError` unless all elements are {rule}. Source: tf.debugging.{name}."
     return check
 
 
-assert_equal = _make_pair_check("assert_equal", "equal", np.equal)
-assert_none_equal = _make_pair_check("assert_none_equal", "different", np.not_equal)
-assert_greater = _make_pair_check("assert_greater", "greater in the first", np.greater)
-assert_greater_equal = _make_pair_check("assert_greater_equal", "not less in the first", np.greater_equal)
-assert_less = _make_pair_check("assert_less", "less in the first", np.less)
-assert_less_equal = _make_pair_check("assert_less_equal", "not greater in the first", np.less_equal)
+assert_equal = _make_pair_check("assert_equal", "equal", operator.eq)
+assert_none_equal = _make_pair_check("assert_none_equal", "different", operator.ne)
+assert_greater = _make_pair_check("assert_greater", "greater in the first", operator.gt)
+assert_greater_equal = _make_pair_check("assert_greater_equal", "not less in the first", operator.ge)
+assert_less = _make_pair_check("assert_less", "less in the first", operator.lt)
+assert_less_equal = _make_pair_check("assert_less_equal", "not greater in the first", operator.le)
 assert_positive = _make_check("assert_positive", "positive", lambda x: x > 0)
 assert_negative = _make_check("assert_negative", "negative", lambda x: x < 0)
 assert_non_negative = _make_check("assert_non_negative", "not negative", lambda x: x >= 0)
@@ -112,11 +126,11 @@ def assert_near(
     Source: tf.debugging.assert_near.
     """
 
-    def is_close(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    def is_close(xp: Any, a: Any, b: Any) -> Any:
         # TensorFlow's default for both tolerances.
         tolerance = 10 * float(np.finfo(a.dtype).eps)
         r, t = (tolerance if v is None else v for v in (rtol, atol))
-        return bool(np.all(np.abs(a - b) <= t + r * np.abs(b)))
+        return xp.abs(a - b) <= t + r * xp.abs(b)
 
     _verify(is_close, "close", message, x, y)
 
@@ -125,7 +139,7 @@ def Assert(condition: Tensor, data: Tensor, summarize: int | None = None, name: 
     """Raises `InvalidArgumentError` with `data` unless the condition is true. Source: tf.debugging.Assert."""
     tensors = data if isinstance(data, (list, tuple)) else [data]
     # The tensors are shown, and the condition decides.
-    _verify(lambda holds, *_: bool(np.all(holds)), "as the condition says", None, condition, *tensors)
+    _verify(lambda xp, holds, *_: holds, "as the condition says", None, condition, *tensors)
 
 
 def assert_all_finite(x: Tensor, message: str, name: str | None = None) -> Tensor:
@@ -133,7 +147,7 @@ def assert_all_finite(x: Tensor, message: str, name: str | None = None) -> Tenso
 
     Source: tf.debugging.assert_all_finite.
     """
-    _verify(lambda a: bool(np.all(np.isfinite(a))), "finite", message, x)
+    _verify(lambda xp, a: xp.isfinite(a), "finite", message, x)
     # TensorFlow returns the tensor, so that the check can stand in an expression.
     return as_host(np.asarray(dispatch.pick(x)[1])) if dispatch.library_of(x) is dispatch.HOST else x
 
