@@ -19,7 +19,19 @@ from lockstep.compat.tensorflow.keras._alias import alias, warn_once
 from lockstep.errors import ArgumentError, UnsupportedError
 
 __all__ = ["DenseFeatures", "GRU", "LSTM", "BatchNormalization", "CuDNNGRU", "CuDNNLSTM", "Embedding", "InputLayer"]
-__all__ += ["SimpleRNN", "ThresholdedReLU"]
+__all__ += ["HashedCrossing", "Hashing", "IntegerLookup", "SimpleRNN", "StringLookup", "TextVectorization"]
+__all__ += ["ThresholdedReLU"]
+
+_HERE = "lockstep.compat.tensorflow.keras._preprocessing"
+# Imported when they are used.
+_LATE = {
+    "DenseFeatures": "lockstep.estimator.feature_column",
+    "HashedCrossing": f"{_HERE}.hashing",
+    "Hashing": f"{_HERE}.hashing",
+    "IntegerLookup": f"{_HERE}.index_lookup",
+    "StringLookup": f"{_HERE}.index_lookup",
+    "TextVectorization": f"{_HERE}.text_vectorization",
+}
 
 
 def _batch_normalization(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -120,7 +132,7 @@ class ThresholdedReLU(keras.layers.Layer):
 
 
 def __getattr__(name: str) -> Any:
-    """Returns the layer of feature columns."""
-    if name == "DenseFeatures":
-        return importlib.import_module("lockstep.estimator.feature_column").DenseFeatures
+    """Returns the layers of feature columns, text and categories."""
+    if name in _LATE:
+        return getattr(importlib.import_module(_LATE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -59,7 +59,7 @@ _MOVED: dict[str, dict[str, str]] = {
         # Statistics are those of the global batch already.
         "SyncBatchNormalization": f"{_HERE}._layers:BatchNormalization",
     },
-    "layers.experimental.preprocessing": dict.fromkeys(_PREPROCESSING, "keras.layers"),
+    "layers.experimental.preprocessing": dict.fromkeys(_PREPROCESSING, f"{_HERE}.layers"),
     "metrics.experimental": {},
     "mixed_precision.experimental": {
         **dict.fromkeys(("LossScaleOptimizer", "Policy", "global_policy"), "keras.mixed_precision"),

@@ -18,6 +18,7 @@ from lockstep._types import Model, PyTree, Tensor
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._alias import warn_once
 from lockstep.compat.tensorflow.keras._patches._patch import adds, is_ours, replaces, replaces_property
+from lockstep.compat.tensorflow.keras._text_inputs import prepare_data
 from lockstep.errors import UnsupportedError
 
 # Arguments of Keras 2 that would change the result: an error instead of another result.
@@ -113,6 +114,7 @@ def _change_reading(name: str) -> None:
                 f"{', '.join(asked)} of {name}() set how a keras.utils.Sequence is read; data of type "
                 f"{type(source).__name__} is read ahead by one thread."
             )
+        args, kwargs = _prepare_text(self, name, args, kwargs)
         return base(*args, **kwargs)
 
     def generator_form(self: Model, generator: Any, *args: Argument, **kwargs: Argument) -> Any:
@@ -125,6 +127,22 @@ def _change_reading(name: str) -> None:
     adds(keras.Model, f"{name}_generator")(generator_form)
     generator_form.__name__ = f"{name}_generator"
     generator_form.__doc__ = f"Keras 2's older form of `{name}` for generators and sequences; `{name}` does the same."
+
+
+def _prepare_text(
+    model: Model, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns the arguments of a method with the host's part of the model computed for its data."""
+    if args:
+        args = (prepare_data(model, args[0], name), *args[1:])
+    elif "x" in kwargs:
+        kwargs["x"] = prepare_data(model, kwargs["x"], name)
+    held_out = kwargs.get("validation_data")
+    if isinstance(held_out, tuple):
+        kwargs["validation_data"] = (prepare_data(model, held_out[0], name), *held_out[1:])
+    elif held_out is not None:
+        kwargs["validation_data"] = prepare_data(model, held_out, name)
+    return args, kwargs
 
 
 def _is_sequence(data: Tensor) -> bool:
