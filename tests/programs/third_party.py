@@ -30,7 +30,7 @@ from tests.programs._third_party_table import causes, table
 from tests.programs.third_party_programs import PROGRAMS, Entry
 
 _CHILD = Path(__file__).with_name("_third_party_child.py")
-_SECONDS = {"tensorflow": (150, 300), "lockstep": (200, 420)}
+_SECONDS = {"tensorflow": (120, 240), "lockstep": (150, 300)}
 # The first line of a cell that is Python all the same.
 _PYTHON_MAGIC = re.compile(r"%%(?:time|timeit|capture|prun)\b[^\n]*")
 _CAPPED = re.compile(
