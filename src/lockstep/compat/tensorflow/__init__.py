@@ -24,8 +24,10 @@ from lockstep.compat.tensorflow._dtypes import *
 from lockstep.compat.tensorflow._ops import arrays as _arrays
 from lockstep.compat.tensorflow._ops import control as _control
 from lockstep.compat.tensorflow._ops import create as _create
+from lockstep.compat.tensorflow._ops import custom_gradient as _custom_gradient
 from lockstep.compat.tensorflow._ops import elementwise as _elementwise
 from lockstep.compat.tensorflow._ops import function as _function
+from lockstep.compat.tensorflow._ops import gradient_tape as _gradient_tape
 from lockstep.compat.tensorflow._ops import indexing as _indexing
 from lockstep.compat.tensorflow._ops import products as _products
 from lockstep.compat.tensorflow._ops import training as _training
@@ -38,8 +40,10 @@ from lockstep.compat.tensorflow._ops.checks import assert_less as assert_less
 from lockstep.compat.tensorflow._ops.checks import assert_rank as assert_rank
 from lockstep.compat.tensorflow._ops.control import *
 from lockstep.compat.tensorflow._ops.create import *
+from lockstep.compat.tensorflow._ops.custom_gradient import *
 from lockstep.compat.tensorflow._ops.elementwise import *
 from lockstep.compat.tensorflow._ops.function import *
+from lockstep.compat.tensorflow._ops.gradient_tape import *
 from lockstep.compat.tensorflow._ops.indexing import *
 from lockstep.compat.tensorflow._ops.products import *
 from lockstep.compat.tensorflow._ops.reduce import argmax as argmax
@@ -134,8 +138,10 @@ __all__ += _dtypes.__all__
 __all__ += _arrays.__all__
 __all__ += _control.__all__
 __all__ += _create.__all__
+__all__ += _custom_gradient.__all__
 __all__ += _elementwise.__all__
 __all__ += _function.__all__
+__all__ += _gradient_tape.__all__
 __all__ += _indexing.__all__
 __all__ += _products.__all__
 __all__ += _training.__all__

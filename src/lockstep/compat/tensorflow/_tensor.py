@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import keras
 import numpy as np
 
 from lockstep._types import ArrayLike
 from lockstep.compat.tensorflow._shape import TensorShape
+from lockstep.compat.tensorflow._tape import recording
 from lockstep.compat.tensorflow._types import Argument, ShapeLike
 from lockstep.errors import ArgumentError
 
@@ -74,9 +76,24 @@ class HostTensor(np.ndarray):
         # NotImplemented lets numpy ask the other operand, an array of JAX or a variable.
         if not all(isinstance(i, _HOST) for i in inputs) or "out" in kwargs:
             return NotImplemented
+        watched = [recording.stands_for(i) for i in inputs]
+        if method == "__call__" and any(w is not None for w in watched):
+            given = [i if w is None else w for i, w in zip(inputs, watched, strict=True)]
+            return getattr(jnp, ufunc.__name__)(*given, **kwargs)
         return from_numpy(getattr(ufunc, method)(*map(_operand, inputs), **kwargs))
 
-    def __getitem__(self, key: ArrayLike) -> HostTensor:
+    @property
+    def __jax_array__(self) -> Callable[[], Any]:
+        # Only of a tensor that a tape watches; JAX takes all others as numpy's arrays.
+        watched = recording.stands_for(self)
+        if watched is None:
+            raise AttributeError("__jax_array__")
+        return lambda: watched
+
+    def __getitem__(self, key: ArrayLike) -> Any:
+        watched = recording.stands_for(self)
+        if watched is not None:
+            return watched[_key(key)]
         return as_host(_base(self)[_key(key)])
 
     # TensorFlow's tensors are immutable, and JAX may share the memory of this one.
@@ -249,6 +266,12 @@ def _binary(name: str, reflected: bool) -> Callable[[Any, Any], Any]:
     function = getattr(operator, name)
 
     def method(self: Any, other: ArrayLike) -> Any:
+        # A tensor that a tape watches is computed with by JAX, which records it.
+        watched = recording.stands_for(self), recording.stands_for(other)
+        if watched[0] is not None or watched[1] is not None:
+            operands = (_operand(v) if isinstance(v, _HOST) else v for v in (self, other))
+            a, b = (o if w is None else w for o, w in zip(operands, watched, strict=True))
+            return function(b, a) if reflected else function(a, b)
         if not isinstance(other, _HOST):
             return NotImplemented
         a, b = _operand(self), _operand(other)

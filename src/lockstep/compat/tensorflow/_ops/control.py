@@ -23,11 +23,12 @@ from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._ops.arrays import reverse as flip
 from lockstep.compat.tensorflow._ops.arrays import stack
 from lockstep.compat.tensorflow._ops.create import cast, convert_to_tensor
+from lockstep.compat.tensorflow._tape import recording
 from lockstep.compat.tensorflow._tensor import as_host, as_tensor
 from lockstep.compat.tensorflow._types import DTypeLike, Initializer, SizeLike
 from lockstep.errors import ArgumentError, UnsupportedError
 
-__all__ = ["case", "cond", "custom_gradient", "device", "foldl", "foldr", "map_fn", "name_scope", "no_gradient"]
+__all__ = ["case", "cond", "device", "foldl", "foldr", "map_fn", "name_scope", "no_gradient"]
 __all__ += ["numpy_function", "print", "py_function", "scan", "switch_case", "timestamp", "tuple", "vectorized_map"]
 __all__ += ["while_loop"]
 
@@ -251,7 +252,10 @@ def py_function(
 
     Source: tf.py_function.
     """
-    return _call_python(func, [as_host(_to_host(i)) for i in inp or ()], Tout)
+    # Under an open tape it is called with what is recorded: TensorFlow takes derivatives of what it computes, too.
+    is_recorded = recording.current() is not None and not dispatch.is_traced()
+    arguments = [i if is_recorded and isinstance(i, jax.Array) else as_host(_to_host(i)) for i in inp or ()]
+    return _call_python(func, arguments, Tout)
 
 
 def numpy_function(
@@ -368,14 +372,6 @@ def device(device_name: Any) -> Generator[None]:
 
     with jax.default_device(device_named(device_name)):
         yield
-
-
-def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a function of which JAX takes the derivative that it returns: `(result, gradient function)`.
-
-    Source: tf.custom_gradient.
-    """
-    return keras.ops.custom_gradient(f)
 
 
 def no_gradient(op_type: str) -> None:

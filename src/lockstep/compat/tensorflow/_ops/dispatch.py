@@ -20,6 +20,7 @@ from jax.core import Tracer
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow import _tensor
 from lockstep.compat.tensorflow._dtypes import DType, as_dtype
+from lockstep.compat.tensorflow._tape import recording
 from lockstep.compat.tensorflow._types import DTypeLike, Library, ShapeLike
 from lockstep.errors import UnsupportedError
 
@@ -38,6 +39,9 @@ def library_of(*values: Tensor) -> Any:
     library = HOST
     for value in values:
         if type(value) in _PLAIN:
+            # What is computed of a tensor that a tape watches is recorded.
+            if recording.stands_for(value) is not None:
+                library = DEVICE
             continue
         # One symbolic tensor decides: only keras.ops can add the operation to the model.
         if isinstance(value, keras.KerasTensor):
@@ -53,11 +57,8 @@ def library_of(*values: Tensor) -> Any:
 
 
 def is_traced() -> bool:
-    """Returns whether JAX is tracing this code, so that it runs once and its effects are lost."""
-    # JAX has no public name for this question.
-    from jax._src import core
-
-    return not core.trace_state_clean()
+    """Returns whether JAX is tracing this code to compile it, so that it runs once and its effects are lost."""
+    return recording.is_compiling()
 
 
 def pick(*values: Tensor) -> Any:
@@ -98,6 +99,9 @@ def to_array(xp: Library, value: Tensor) -> Any:
         return _tensor.constant_array(value)
     if isinstance(value, jax.Array):
         return value
+    watched = recording.stands_for(value)
+    if watched is not None:
+        return watched
     if isinstance(value, (list, tuple)) and library_of(value) is SYMBOLIC:
         return keras.ops.stack([to_array(xp, v) for v in value])
     if isinstance(value, (list, tuple)) and library_of(value) is DEVICE:

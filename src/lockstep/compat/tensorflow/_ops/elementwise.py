@@ -28,6 +28,17 @@ def _device_abs(x: Tensor) -> Any:
     return x * jnp.sign(x) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.abs(x)
 
 
+# Where both are equal TensorFlow's derivative is that of x alone, and JAX's the mean of both. A NaN stays one.
+@jax.jit
+def _device_maximum(x: Tensor, y: Tensor) -> Any:
+    return jnp.where((x >= y) | (x != x), x, y)
+
+
+@jax.jit
+def _device_minimum(x: Tensor, y: Tensor) -> Any:
+    return jnp.where((x <= y) | (x != x), x, y)
+
+
 def _host_sigmoid(x: Tensor) -> Any:
     # Both forms are computed for all elements. exp of a large number overflows in the one that is not taken.
     with np.errstate(over="ignore"):
@@ -87,8 +98,8 @@ less_equal = binary("tf.less_equal", "whether elements of x are not greater", "l
 logical_and = binary("tf.logical_and", "whether both are true", "logical_and")
 logical_or = binary("tf.logical_or", "whether one or both are true", "logical_or")
 logical_xor = binary("tf.math.logical_xor", "whether exactly one is true", "logical_xor")
-maximum = binary("tf.maximum", "the greater ones of pairs", "maximum")
-minimum = binary("tf.minimum", "the lesser ones of pairs", "minimum")
+maximum = binary("tf.maximum", "the greater ones of pairs", "maximum", device=_device_maximum)
+minimum = binary("tf.minimum", "the lesser ones of pairs", "minimum", device=_device_minimum)
 mod = binary("tf.math.mod", "remainders that have the sign of y", "mod")
 multiply = binary("tf.multiply", "products", "multiply")
 not_equal = binary("tf.not_equal", "whether elements differ", "not_equal")

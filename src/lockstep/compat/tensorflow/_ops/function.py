@@ -14,7 +14,7 @@ from jax.core import Tracer
 from lockstep._types import PyTree, Tensor, Variable
 from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._ops.create import convert_to_tensor
-from lockstep.compat.tensorflow._ops.training import NotRecordedError
+from lockstep.compat.tensorflow._ops.gradient_tape import NotRecordedError, compiled_tapes
 from lockstep.compat.tensorflow._tensor import check_shape
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.distribute import get_strategy, has_strategy
@@ -101,7 +101,8 @@ class _Function:
         if self._compiled is not None and _is_pure(self.python_function, args, kwargs):
             return self._compiled(*args, **kwargs)
         try:
-            return self.python_function(*args, **kwargs)
+            with compiled_tapes():
+                return self.python_function(*args, **kwargs)
         # A tape needs compiled code, which the strategy of one device makes. What the function did before it opened the
         # tape has happened already, and happens again.
         except NotRecordedError:

@@ -87,6 +87,9 @@ def norm(
 def clip_by_value(t: Tensor, clip_value_min: Tensor, clip_value_max: Tensor, name: str | None = None) -> Tensor:
     """Limits elements to a range. Source: tf.clip_by_value."""
     xp, x, low, high = dispatch.pick_loose(t, clip_value_min, clip_value_max)
+    if xp is dispatch.DEVICE:
+        # The derivative at the limits is 1, as TensorFlow's; that of minimum and maximum would be its half.
+        return xp.where(x < low, low, xp.where(x > high, high, x)).astype(x.dtype)
     return dispatch.give(xp, xp.minimum(xp.maximum(x, low), high))
 
 

@@ -7,21 +7,18 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Generator
-from types import TracebackType
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import keras
 
-from lockstep._nest import flatten
 from lockstep._types import PyTree, Tensor
 from lockstep.compat.tensorflow._missing import GRADIENT
 from lockstep.compat.tensorflow._ops import dispatch
-from lockstep.compat.tensorflow._ops.named import model_fn_scope, replica_scope
+from lockstep.compat.tensorflow._ops.named import model_fn_scope
 from lockstep.errors import ArgumentError, UnsupportedError
 
-__all__ = ["GradientTape", "control_dependencies", "gradients", "group", "no_op"]
+__all__ = ["control_dependencies", "gradients", "group", "no_op"]
 
 # A model_fn and a replica's function may be traced on different threads.
 _open = threading.local()
@@ -108,10 +105,11 @@ def gradients(
             "tf.gradients takes ys, xs, name and unconnected_gradients: multiply ys instead of grad_ys, use "
             f"tf.stop_gradient instead of stop_gradients. Received: {options!r}."
         )
-    return _derivatives("tf.gradients", ys, xs if isinstance(xs, (list, tuple)) else [xs])
+    return derivatives_in_model_fn("tf.gradients", ys, xs if isinstance(xs, (list, tuple)) else [xs])
 
 
-def _derivatives(what: str, ys: Tensor, variables: Any) -> list[Any]:
+def derivatives_in_model_fn(what: str, ys: Tensor, variables: Any) -> list[Any]:
+    """Returns the derivatives of the sum of tensors by variables, which a model_fn's scope takes."""
     scope = model_fn_scope()
     if scope is None:
         raise UnsupportedError(f"{what} can be used in a model_fn of an Estimator only. {GRADIENT}")
@@ -125,107 +123,3 @@ def _derivatives(what: str, ys: Tensor, variables: Any) -> list[Any]:
     arrays = [dispatch.to_array(dispatch.DEVICE, y) for y in jax.tree.leaves(ys)]
     # TensorFlow takes derivatives of the sum over all elements of all targets.
     return scope.gradients(sum(array.sum() for array in arrays), list(variables))
-
-
-class NotRecordedError(UnsupportedError):
-    """Derivatives are taken in a function that nobody records."""
-
-
-class GradientTape:
-    """Takes derivatives of what is computed in it.
-
-    In a function that `strategy.run` runs they are one replica's, by variables and by watched tensors, as in
-    TensorFlow; by what the target does not depend on there is none. In a model_fn they are those of `tf.gradients`.
-
-    Source: tf.GradientTape.
-    """
-
-    def __init__(self, persistent: bool = False, watch_accessed_variables: bool = True) -> None:
-        """Opens a tape.
-
-        Args:
-            persistent: Either: derivatives may be taken any number of times.
-            watch_accessed_variables: Whether all trainable variables are watched; in a model_fn they always are.
-
-        Raises:
-            UnsupportedError: Outside of a model_fn and of a function that `strategy.run` or `tf.function` compiles.
-        """
-        # A model_fn takes derivatives by its own scope, which watches all trainable variables.
-        self._tape: Any = None
-        if model_fn_scope() is None:
-            scope = replica_scope()
-            if scope is None:
-                raise NotRecordedError(f"tf.GradientTape takes derivatives of what is compiled. {GRADIENT}")
-            from lockstep.distribute.internal import Tape
-
-            self._tape = Tape(scope, watch_accessed_variables)
-
-    def __enter__(self) -> GradientTape:
-        if self._tape is not None:
-            self._tape.begin()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        return None
-
-    def watch(self, tensor: PyTree) -> None:
-        """Watches tensors and variables, in any structure; in a model_fn variables only, which are watched anyway."""
-        for leaf in jax.tree.leaves(tensor):
-            if self._tape is not None:
-                self._tape.watch(leaf)
-            elif not isinstance(leaf, keras.Variable):
-                raise UnsupportedError(
-                    f"In a model_fn derivatives are taken by variables. Received: {leaf!r}. By other tensors, use "
-                    "jax.grad."
-                )
-
-    def gradient(
-        self, target: PyTree, sources: PyTree, output_gradients: PyTree = None, unconnected_gradients: str = "none"
-    ) -> Any:
-        """Returns the derivatives of the sum of `target` by the sources, in their structure.
-
-        Args:
-            target: A tensor of floats, or several.
-            sources: Variables, or watched tensors.
-            output_gradients: What each element of the target counts, in its structure; refused in a model_fn.
-            unconnected_gradients: "none", or "zero" for zeros where there is no derivative.
-        """
-        leaves, structure = flatten(sources)
-        if self._tape is not None:
-            total = _sum_target(target, output_gradients)
-            derivatives = self._tape.gradient(total, leaves)
-            if str(unconnected_gradients) == "zero":
-                derivatives = [
-                    jnp.zeros(s.shape, s.dtype) if g is None else g for g, s in zip(derivatives, leaves, strict=True)
-                ]
-            return structure.unflatten(derivatives)
-        if output_gradients is not None:
-            raise ArgumentError("output_gradients must be None: multiply target instead. Received some.")
-        return structure.unflatten(_derivatives("GradientTape.gradient", target, leaves))
-
-    def __getattr__(self, name: str) -> Any:
-        """Says what is there instead of what TensorFlow's tapes have."""
-        if name in ("jacobian", "batch_jacobian", "reset", "stop_recording", "watched_variables"):
-            raise AttributeError(f"GradientTape.{name} is not available. {_OF_TAPE[name]}")
-        raise AttributeError(f"'GradientTape' object has no attribute {name!r}")
-
-
-# A Jacobian needs the function; a tape has seen one result of it.
-_JACOBIAN = "Write the function of the tensor and use jax.jacrev(function)(tensor), under jax.vmap for a batch."
-_OF_TAPE = {
-    "jacobian": _JACOBIAN,
-    "batch_jacobian": _JACOBIAN,
-    "reset": "Open another tape.",
-    "stop_recording": "Use tf.stop_gradient.",
-    "watched_variables": "Pass the variables that are trained, such as model.trainable_variables.",
-}
-
-
-def _sum_target(target: PyTree, weights: PyTree) -> Any:
-    arrays = [dispatch.to_array(dispatch.DEVICE, y) for y in jax.tree.leaves(target)]
-    if not all(jnp.issubdtype(array.dtype, jnp.inexact) for array in arrays):
-        raise ArgumentError(f"A target of derivatives has floats. Received: {[str(a.dtype) for a in arrays]}.")
-    if weights is not None:
-        # Weights of the elements, before the sum.
-        arrays = [a * w for a, w in zip(arrays, jax.tree.leaves(weights), strict=True)]
-    return sum(array.sum() for array in arrays)

@@ -13,3 +13,4 @@ from lockstep.compat.tensorflow.keras._patches import models as models
 from lockstep.compat.tensorflow.keras._patches import optimizers as optimizers
 from lockstep.compat.tensorflow.keras._patches import saving as saving
 from lockstep.compat.tensorflow.keras._patches import text as text
+from lockstep.compat.tensorflow.keras._patches import variables as variables

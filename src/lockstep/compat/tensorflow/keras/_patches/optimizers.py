@@ -13,7 +13,6 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from lockstep._types import Optimizer, PyTree, Tensor
-from lockstep.compat.tensorflow._missing import GRADIENT
 from lockstep.compat.tensorflow._ops.named import model_fn_scope, replica_scope
 from lockstep.compat.tensorflow._types import Argument, LearningRate
 from lockstep.compat.tensorflow.keras._patches._patch import adds, replaces, replaces_property
@@ -81,26 +80,19 @@ def _minimize(
     """Makes a loss smaller; in a model_fn it returns the update that does. Source: `Optimizer.minimize` of Keras 2.
 
     Raises:
-        UnsupportedError: Outside of a model_fn and of functions of `strategy.run`.
         ArgumentError: If `grad_loss` is given, or a loss that is no function has no tape.
     """
     if grad_loss is not None:
         raise ArgumentError("grad_loss must be None: multiply the loss instead. Received one.")
-    variables = var_list() if callable(var_list) else var_list
-    if replica_scope() is not None:
-        return _minimize_in_replica(self, loss, variables, tape)
     if model_fn_scope() is None:
-        raise UnsupportedError(
-            "optimizer.minimize can be used in a model_fn of an Estimator, and in functions of strategy.run. "
-            f"{GRADIENT}"
-        )
+        return _minimize_by_tape(self, loss, var_list, tape)
     from lockstep.estimator.train import minimize
 
-    return minimize(loss, self, variables)
+    return minimize(loss, self, var_list() if callable(var_list) else var_list)
 
 
-def _minimize_in_replica(self: Optimizer, loss: Tensor, variables: PyTree, tape: Argument) -> Any:
-    from lockstep.compat.tensorflow._ops.training import GradientTape
+def _minimize_by_tape(self: Optimizer, loss: Tensor, var_list: PyTree, tape: Argument) -> Any:
+    from lockstep.compat.tensorflow._ops.gradient_tape import GradientTape
 
     if tape is None and not callable(loss):
         raise ArgumentError(
@@ -112,6 +104,8 @@ def _minimize_in_replica(self: Optimizer, loss: Tensor, variables: PyTree, tape:
     if callable(loss):
         with tape:
             loss = loss()
+    # Afterwards, for the function may have made the variables.
+    variables = list(var_list() if callable(var_list) else var_list)
     return self.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
 
 
