@@ -237,6 +237,23 @@ def test_notebooks(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("magic", "is_python"),
+    [
+        ("%%time", True),
+        ("%%capture out", True),
+        ("%%writefile main.py", True),
+        ("%%writefile a.yaml", False),
+        ("%%sh", False),
+    ],
+)
+def test_cells_that_are_python_below_their_magic(magic: str, is_python: bool, tmp_path: Path) -> None:
+    file = tmp_path / "notebook.ipynb"
+    file.write_text(notebook("x = 1", f"{magic}\nimport tensorflow as tf\ntf.abs(1)\n"))
+    places = [scan.places for scan in scan_path(file)]
+    assert places == ([{"tf": ["cell 3, line 2"], "tf.abs": ["cell 3, line 3"]}] if is_python else [])
+
+
 def test_what_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "old.py").write_text("import tensorflow as tf\nprint 'Python 2'\n")
     (tmp_path / "bytes.py").write_bytes(b"x = '\xff\xfe'\n")

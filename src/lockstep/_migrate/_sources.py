@@ -19,6 +19,8 @@ _SKIPPED = frozenset({"__pycache__", "build", "dist", "node_modules", "site-pack
 _ENDINGS = (".py", ".ipynb")
 # Lines of a notebook that are IPython's, not Python's: %magic, !shell, ?help; also `x = !ls` and `x = %time ...`.
 _MAGIC = re.compile(r"\s*(?:[%!?]|\w[\w, ]*=\s*[%!])|.*[^#\s]\?\s*\Z")
+# Magics of a whole cell that is Python all the same: timed, silenced, or written to a module beside the notebook.
+_PYTHON_CELL = re.compile(r"\s*%%(?:time|timeit|capture|prun|writefile\s+\S+\.py)\b")
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,8 @@ def _read_notebook(path: Path) -> Program:
         source = cell.get("source", "")
         text = source if isinstance(source, str) else "".join(source)
         # %%bash and the like: the whole cell is of another language.
-        if cell.get("cell_type") == "code" and not text.lstrip().startswith("%%"):
+        is_python = not text.lstrip().startswith("%%") or _PYTHON_CELL.match(text) is not None
+        if cell.get("cell_type") == "code" and is_python:
             cells.append(Cell(_python_of(text), text, number))
     return Program(path, tuple(cells), notebook=document)
 
