@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from lockstep._types import ArrayLike
+from lockstep.compat.tensorflow._composite import CompositeTensor
 from lockstep.compat.tensorflow._error_kinds import ArgumentIndexError
 from lockstep.compat.tensorflow._shape import TensorShape
 from lockstep.compat.tensorflow._types import Argument, ShapeLike
@@ -102,7 +103,9 @@ class HostTensor(np.ndarray):
         return f"<tf.Tensor: shape={self.shape}, dtype={_type_name(self)}, numpy={_values_text(self)}>"
 
     def __str__(self) -> str:
-        return f"tf.Tensor({self.numpy()}, shape={self.shape}, dtype={_type_name(self)})"
+        # A matrix begins on a line of its own, as in TensorFlow.
+        start = "\n" if self.ndim > 1 else ""
+        return f"tf.Tensor({start}{self.numpy()}, shape={self.shape}, dtype={_type_name(self)})"
 
 
 class Reference:
@@ -134,8 +137,11 @@ def device_name(device: Any) -> str:
 
 def _values_text(value: np.ndarray[Any, Any]) -> str:
     # numpy 2 writes np.float32(1.5) for a scalar, TensorFlow 1.5.
-    single = _base(value)[()] if value.ndim == 0 else None
-    return str(single) if isinstance(single, np.generic) else repr(_base(value) if single is None else single)
+    if value.ndim:
+        # A matrix begins on a line of its own, so that its columns stand below each other.
+        return ("\n" if value.ndim > 1 else "") + repr(_base(value))
+    single = _base(value)[()]
+    return str(single) if isinstance(single, np.generic) else repr(single)
 
 
 def _type_name(value: np.ndarray[Any, Any]) -> str:
@@ -293,4 +299,4 @@ class Tensor(metaclass=_TensorType):
 
 def is_tensor(x: ArrayLike) -> bool:
     """Returns whether `x` is a tensor, a variable or a symbolic tensor of Keras. Source: tf.is_tensor."""
-    return isinstance(x, (Tensor, keras.KerasTensor, keras.Variable))
+    return isinstance(x, (Tensor, keras.KerasTensor, keras.Variable, CompositeTensor))
