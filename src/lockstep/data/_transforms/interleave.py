@@ -9,7 +9,7 @@ from typing import Any
 
 from lockstep.data import _columns
 from lockstep.data._blocks import Block, join_blocks
-from lockstep.data._peek import first_elements, peek_spec, spec_if_known
+from lockstep.data._peek import exact_sizes, first_elements, peek_spec, spec_if_known
 from lockstep.data._plan import (
     INFINITE,
     UNKNOWN,
@@ -39,9 +39,10 @@ class Interleave(FunctionTransformation):
     def spec(self) -> Any:
         if self._spec is None:
             # Of the first two datasets: they may be empty, and then an element shows it.
-            first = [] if self.captures_iterator else first_elements(self.upstream, 2)
-            specs = [spec for e in first if (spec := spec_if_known(self.function(e))) is not None]
-            self._spec = functools.reduce(lambda a, b: generalize(a, b) or a, specs) if specs else peek_spec(self)
+            with exact_sizes():
+                first = [] if self.captures_iterator else first_elements(self.upstream, 2)
+                specs = [spec for e in first if (spec := spec_if_known(self.function(e))) is not None]
+                self._spec = functools.reduce(lambda a, b: generalize(a, b) or a, specs) if specs else peek_spec(self)
         return self._spec
 
     @property

@@ -18,7 +18,7 @@ from lockstep.compat.tensorflow._spec import as_specs
 from lockstep.compat.tensorflow._tensor import HostTensor, as_host, as_tensor
 from lockstep.compat.tensorflow.data._iterator import Iterator
 from lockstep.compat.tensorflow.data._options import Options
-from lockstep.data.internal import Run
+from lockstep.data.internal import Run, declared_sizes
 from lockstep.errors import UnsupportedError
 
 
@@ -43,7 +43,9 @@ class Dataset(_data.Dataset):
     @property
     def element_spec(self) -> Any:
         """Returns the structure of `tf.TensorSpec`s of the elements."""
-        return as_specs(super().element_spec)
+        # Sizes of batches are those that TensorFlow shows: another one may be compiled for, but is not told.
+        with declared_sizes():
+            return as_specs(super().element_spec)
 
     def cardinality(self) -> Any:
         """Returns the number of elements, -1 if there is no end, -2 if it is unknown; as a tensor of int64."""
