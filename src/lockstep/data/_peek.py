@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import jax
@@ -106,7 +106,7 @@ def spec_without_looking(node: Node) -> Any:
 
 
 @contextlib.contextmanager
-def declared_sizes() -> Iterator[None]:
+def declared_sizes() -> Generator[None]:
     """Has specs in this block leave the size of a batch open unless it drops a remainder, as TensorFlow's do.
 
     Elsewhere a size that the number of elements shows to be fixed is known, so that map functions are compiled.
@@ -116,14 +116,14 @@ def declared_sizes() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def exact_sizes() -> Iterator[None]:
+def exact_sizes() -> Generator[None]:
     """Has specs in this block know every size that is fixed; for a spec that is kept, or that is compiled for."""
     with _sizes(is_declared=False):
         yield
 
 
 @contextlib.contextmanager
-def _sizes(is_declared: bool) -> Iterator[None]:
+def _sizes(is_declared: bool) -> Generator[None]:
     before = getattr(_here, "declared", False)
     _here.declared = is_declared
     try:
