@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo first-steps test test-all test-rest check check-pythons chaos fuzz bench bench-quick bench-zoo bench-communication bench-scaling bench-gpu docs lock clean
+.PHONY: setup demo first-steps test test-all test-rest check check-pythons chaos fuzz conformance bench bench-quick bench-zoo bench-communication bench-scaling bench-gpu docs lock clean
 
 setup: $(READY)
 
@@ -35,6 +35,10 @@ chaos: $(READY)
 # 100,000 strangers at every port of a job that trains.
 fuzz: $(READY)
 	$(BIN)/python -m tests.faults.fuzz_ports
+
+# TensorFlow's own Python tests on lockstep, from a directory of its sources: make conformance TESTS=DIR
+conformance: $(READY)
+	$(BIN)/python -m tests.conformance $(TESTS)
 
 check: $(READY)
 	scripts/check

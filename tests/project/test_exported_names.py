@@ -106,6 +106,7 @@ PUBLIC = {
         "ThreadingOptions",
         "UNKNOWN_CARDINALITY",
         "image_dataset_from_directory",
+        "make_csv_dataset",
         "numpy_function",
         "py_function",
     ],

@@ -1,0 +1,1 @@
+"""What TensorFlow's tests share, written anew for programs that run eagerly on lockstep."""

@@ -1,0 +1,83 @@
+"""Graphs and sessions of tests that compute the same without them: `with tf.Graph().as_default()`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+from tests.conformance.absent import AbsentError
+from tests.conformance.helpers.case import to_numpy
+
+
+class Graph:
+    """Graph of a test that only keeps it apart from others."""
+
+    @contextlib.contextmanager
+    def as_default(self) -> Iterator[Any]:
+        yield self
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AbsentError("graph", f"tf.Graph.{name}")
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Does nothing."""
+
+
+class Session:
+    """Session of a test that evaluates values which are there."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.graph = Graph()
+
+    def run(self, fetches: Any, feed_dict: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if feed_dict:
+            raise AbsentError("graph", "Session.run(feed_dict=)")
+        return to_numpy(fetches)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        """Does nothing."""
+
+    @contextlib.contextmanager
+    def as_default(self) -> Iterator[Any]:
+        yield self
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    return None
+
+
+NAMES: dict[str, Any] = {
+    "Graph": Graph,
+    "Session": Session,
+    "get_default_graph": Graph,
+    "reset_default_graph": _nothing,
+    "global_variables_initializer": _nothing,
+    "local_variables_initializer": _nothing,
+    "tables_initializer": _nothing,
+    "initializers.global_variables": _nothing,
+    "initializers.local_variables": _nothing,
+    "initializers.tables_initializer": _nothing,
+}
+
+
+def install(module: ModuleType) -> None:
+    """Puts the names into compat's module, where it has none of its own."""
+    for name, value in NAMES.items():
+        if "." not in name and name not in vars(module):
+            try:
+                getattr(module, name)
+            except AttributeError:
+                setattr(module, name, value)

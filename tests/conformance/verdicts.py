@@ -1,0 +1,58 @@
+"""What a failed test says of lockstep: by rules, each with its reason."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tests.conformance.shim import GRAPH
+
+# In the order of the table.
+VERDICTS = ("passes", "words", "internal", "differs", "timeout", "skipped")
+# Lines of a test on the way to its error that only TensorFlow's own parts have.
+_INTERNAL_LINES = (
+    (re.compile(r"\.graph\b|graph_def\b"), "graphs"),
+    (re.compile(r"\bgen_\w+_ops\.|_variant_tensor|\braw_ops\."), "kernels"),
+    (re.compile(r"get_concrete_function|function_def|\.captures\b|\.inputs\b\[|as_graph_element"), "functions' graphs"),
+    (re.compile(r"[\w\])]\._(?!asdict|replace|fields|make|compareOutput|GetNdArray)[a-z]\w*"), "private attributes"),
+    (re.compile(r"\bcontext\.context\(\)|\bserver_lib\.Server|_pywrap\w*|pywrap_"), "the runtime"),
+)
+_MISSING = re.compile(r"\btf\.([\w.]+) is not available")
+_PRIVATE = re.compile(r"has no attribute '_\w|unexpected keyword argument '_\w")
+_SHORTENED = ((re.compile(r"0x[0-9a-f]+"), "0x"), (re.compile(r"\b\d+(\.\d+)?(e-?\d+)?\b"), "N"))
+
+
+def judge(result: dict[str, Any]) -> tuple[str, str]:
+    """Returns a test's verdict and the reason, or the words that failures of one cause share."""
+    outcome = result["outcome"]
+    if outcome in ("pass", "skip", "timeout"):
+        return {"pass": "passes", "skip": "skipped", "timeout": "timeout"}[outcome], result.get("why", "")
+    if result.get("absent"):
+        kind, name = result["absent"]
+        if kind == "missing":
+            return "differs", f"missing: {name}"
+        return "internal", {"graph": f"graphs: {name}", "processes": "several processes"}.get(kind, name)
+    missing = _MISSING.search(result.get("why", ""))
+    if missing:
+        name = missing[1].replace("compat.v1.", "v1.")
+        if name in GRAPH or name.rpartition(".")[0] in GRAPH:
+            return "internal", f"graphs: tf.{missing[1]}"
+        return "differs", f"missing: tf.{missing[1]}"
+    if _PRIVATE.search(result.get("why", "")):
+        return "internal", "private attributes"
+    lines = result.get("lines") or [""]
+    # What the test's own last line asks for; a base of tests may be below it.
+    for line in lines[-2:]:
+        for pattern, reason in _INTERNAL_LINES:
+            if pattern.search(line):
+                return "internal", reason
+    if result.get("expected_other"):
+        return "words", f"{result['error']}: {shorten(result['why'])}"
+    return "differs", f"{result['error']}: {shorten(result['why'])}"
+
+
+def shorten(words: str) -> str:
+    """Returns an error's first words, without what differs from one failure of its cause to the next."""
+    for pattern, instead in _SHORTENED:
+        words = pattern.sub(instead, words)
+    return words[:110]
