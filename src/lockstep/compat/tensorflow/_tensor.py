@@ -171,10 +171,17 @@ def _operand(value: ArrayLike) -> Any:
 def to_text(value: ArrayLike) -> np.ndarray[Any, Any]:
     """Returns text (`str`, `bytes`, lists or arrays of them) as an array of `bytes` objects."""
     array = _base(value) if isinstance(value, np.ndarray) else np.array(value, object)
-    flat = [e.encode() if isinstance(e, str) else bytes(e) if isinstance(e, bytes) else e for e in array.ravel()]
+    flat = [_as_bytes(e) for e in array.ravel()]
     result = np.empty(len(flat), object)
     result[:] = flat
     return result.reshape(np.ndarray.shape.__get__(array))
+
+
+def _as_bytes(element: Any) -> Any:
+    # In a list of tensors each is an array of one text.
+    if isinstance(element, np.ndarray) and element.ndim == 0:
+        element = element.item()
+    return element.encode() if isinstance(element, str) else bytes(element) if isinstance(element, bytes) else element
 
 
 def narrow(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

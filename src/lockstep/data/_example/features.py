@@ -37,7 +37,7 @@ class FixedLenFeature:
     Source: tf.io.FixedLenFeature.
     """
 
-    shape: Sequence[int]
+    shape: Sequence[int] | int
     dtype: Any
     default_value: Any = None
 
@@ -74,7 +74,7 @@ class FixedLenSequenceFeature:
     Source: tf.io.FixedLenSequenceFeature.
     """
 
-    shape: Sequence[int]
+    shape: Sequence[int] | int
     dtype: Any
     allow_missing: bool = False
     default_value: Any = None
@@ -198,9 +198,10 @@ def as_dtype(dtype: DType) -> np.dtype[Any]:
     )
 
 
-def _check_shape(shape: Sequence[int]) -> tuple[int, ...]:
+def _check_shape(shape: Sequence[int] | int) -> tuple[int, ...]:
     try:
-        sizes = tuple(int(size) for size in shape)
+        # One size for an array of one dimension, as in TensorFlow.
+        sizes = (shape,) if isinstance(shape, int) else tuple(int(size) for size in shape)
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"shape is a list of sizes, [] for a scalar; received {shape!r}.") from error
     # -1, an unknown size, is for FixedLenSequenceFeature's first axis alone, which is not named.

@@ -109,7 +109,7 @@ def split(input: Tensor, sep: Tensor = None, maxsplit: int = -1, name: str | Non
     if texts.ndim == 0:
         return as_host(to_text(parts[0]).reshape(-1))
     # Imported here: the module computes with this one.
-    from lockstep.compat.tensorflow._ragged_ops import RaggedTensor
+    from lockstep.compat.tensorflow._composite_elements import RaggedTensor
 
     flat = as_host(to_text([p for row in parts for p in row]).reshape(-1))
     result = RaggedTensor.from_row_lengths(flat, [len(p) for p in parts])
