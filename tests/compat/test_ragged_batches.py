@@ -57,3 +57,27 @@ def test_batches_of_small_arrays_are_sparse() -> None:
     assert [b.dense_shape.numpy().tolist() for b in dataset.batch(1)] == [[1, 2, 6]]
     with pytest.raises(InputError, match="must fit into row_shape"):
         next(iter(rows.sparse_batch(2, [1])))
+
+
+def test_rows_of_a_ragged_tensor_are_batched_as_ragged_ones() -> None:
+    dataset = tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[1], [2, 3], [], [4, 5, 6]]))
+    assert dataset.element_spec == tf.RaggedTensorSpec([None], tf.int32, 0)
+    assert [r.numpy().tolist() for r in dataset] == [[1], [2, 3], [], [4, 5, 6]]
+    batches = dataset.batch(2)
+    assert batches.element_spec == tf.RaggedTensorSpec([None, None], tf.int32, 1)
+    assert [b.to_list() for b in batches] == [[[1], [2, 3]], [[], [4, 5, 6]]]
+    assert [r.numpy().tolist() for r in batches.unbatch()] == [[1], [2, 3], [], [4, 5, 6]]
+    lengths = dataset.map(tf.size)
+    assert [int(n) for n in lengths] == [1, 2, 0, 3]
+    whole = tf.data.Dataset.from_tensors(tf.ragged.constant([[1], [2, 3]]))
+    assert whole.map(lambda r: r.to_tensor()).as_numpy_iterator().get_next().tolist() == [[1, 0], [2, 3]]
+
+
+def test_rows_of_a_sparse_tensor_are_sparse() -> None:
+    sparse = tf.SparseTensor([[0, 0], [1, 2]], [1, 2], [3, 4])
+    dataset = tf.data.Dataset.from_tensor_slices(sparse)
+    assert dataset.element_spec == tf.SparseTensorSpec([4], tf.int32)
+    assert [r.tolist() for r in dataset.as_numpy_iterator()] == [[1, 0, 0, 0], [0, 0, 2, 0], [0, 0, 0, 0]]
+    batch = next(iter(dataset.batch(2)))
+    assert batch.indices.numpy().tolist() == [[0, 0], [1, 2]]
+    assert dataset.batch(2).element_spec == tf.SparseTensorSpec([None, 4], tf.int32)

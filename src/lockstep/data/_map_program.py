@@ -110,6 +110,9 @@ class MapProgram:
             if self.vectorized_function is not None:
                 return False
             example = self._example()
+            # JAX cannot trace what computes with these: nothing shows that the function is pure.
+            if any(kind_of(leaf) for leaf in jax.tree.leaves(example)):
+                return True
             if example is not None:
                 self._trace_for(example)
             # Without an example (looking at one has side effects upstream) nothing shows that the function is pure.

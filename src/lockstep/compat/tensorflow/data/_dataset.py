@@ -104,7 +104,7 @@ class Dataset(_data.Dataset):
             InputError: While iterating, if the number of axes of elements is not known.
         """
         # Imported when it is used: few programs have ragged tensors.
-        from lockstep.compat.tensorflow.data._composites import RaggedCollate
+        from lockstep.compat.tensorflow.data._collate import RaggedCollate
 
         collate = RaggedCollate(lambda: self._plan.spec, row_splits_dtype)
         return self._add_batches(batch_size, drop_remainder, collate)
@@ -115,7 +115,7 @@ class Dataset(_data.Dataset):
         Raises:
             InputError: While iterating, if an element does not fit.
         """
-        from lockstep.compat.tensorflow.data._composites import SparseCollate
+        from lockstep.compat.tensorflow.data._collate import SparseCollate
 
         return self._add_batches(batch_size, False, SparseCollate(row_shape))
 

@@ -1,14 +1,15 @@
-"""Ragged and sparse tensors as elements of datasets: their batches, rows and specs; `ragged_batch`, `sparse_batch`."""
+"""`ragged_batch` and `sparse_batch`: batches of arrays that differ in shape."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
 from lockstep._types import PyTree
+from lockstep.compat.tensorflow._composite_elements import stack_rows
 from lockstep.compat.tensorflow._dtypes import DType, as_dtype
 from lockstep.compat.tensorflow._ragged_ops import stack_ragged
 from lockstep.compat.tensorflow._ragged_tensor import RaggedTensor, RaggedTensorSpec
@@ -16,82 +17,10 @@ from lockstep.compat.tensorflow._shape import TensorShape
 from lockstep.compat.tensorflow._sparse_tensor import SparseTensor, SparseTensorSpec
 from lockstep.compat.tensorflow._types import DTypeLike, ShapeLike
 from lockstep.compat.tensorflow.data._ragged_row import RaggedRow
-from lockstep.data.internal import CompositeKind, Ragged, TensorSpec, register_composite
+from lockstep.data.internal import Ragged, TensorSpec
 from lockstep.errors import ArgumentError, InputError
 
 __all__ = ["RaggedCollate", "SparseCollate"]
-
-
-def _ragged_rows(value: RaggedTensor) -> Sequence[Any]:
-    spec = _row_of_ragged(value.spec)
-    return [RaggedRow(np.asarray(row), spec) if spec.ragged_rank == 0 else row for row in value]
-
-
-def _stack_ragged(values: Sequence[Any]) -> RaggedTensor:
-    if not isinstance(values[0], RaggedRow):
-        return stack_ragged(values)
-    arrays = [row.array for row in values]
-    return RaggedTensor.from_row_lengths(np.concatenate(arrays), [len(a) for a in arrays])
-
-
-def _batch_of_ragged(spec: Any, size: int | None) -> RaggedTensorSpec:
-    return RaggedTensorSpec([size, *spec.shape], spec.dtype, spec.ragged_rank + 1, spec.row_splits_dtype)
-
-
-def _row_of_ragged(spec: Any) -> RaggedTensorSpec:
-    return RaggedTensorSpec(spec.shape[1:], spec.dtype, spec.ragged_rank - 1, spec.row_splits_dtype)
-
-
-def _wider_ragged(one: Any, other: Any) -> RaggedTensorSpec | None:
-    if (one.dtype, one.ragged_rank) != (other.dtype, other.ragged_rank):
-        return None
-    shape = one.shape.most_specific_compatible_shape(other.shape)
-    return RaggedTensorSpec(shape, one.dtype, one.ragged_rank, one.row_splits_dtype)
-
-
-def _sparse_rows(value: SparseTensor) -> Sequence[SparseTensor]:
-    indices, values, shape = (np.asarray(v) for v in (value.indices, value.values, value.dense_shape))
-    chosen = [indices[:, 0] == row for row in range(int(shape[0]))]
-    return [SparseTensor(indices[rows, 1:], values[rows], shape[1:]) for rows in chosen]
-
-
-def _stack_sparse(values: Sequence[Any]) -> SparseTensor:
-    indices = [np.asarray(v.indices) for v in values]
-    numbered = [np.insert(where, 0, row, axis=1) for row, where in enumerate(indices)]
-    # The largest of the batch, as TensorFlow has it.
-    shape = np.max([np.asarray(v.dense_shape) for v in values], axis=0)
-    every = np.concatenate([np.asarray(v.values) for v in values])
-    return SparseTensor(np.concatenate(numbered), every, [len(values), *shape])
-
-
-def _wider_sparse(one: Any, other: Any) -> SparseTensorSpec | None:
-    if one.dtype != other.dtype:
-        return None
-    return SparseTensorSpec(one.shape.most_specific_compatible_shape(other.shape), one.dtype)
-
-
-_RAGGED = CompositeKind(
-    spec_of=lambda value: value.spec,
-    stack=_stack_ragged,
-    rows=_ragged_rows,
-    batch_spec=_batch_of_ragged,
-    row_spec=_row_of_ragged,
-    widen=_wider_ragged,
-)
-register_composite(RaggedTensor, RaggedTensorSpec, _RAGGED)
-register_composite(RaggedRow, RaggedTensorSpec, _RAGGED)
-register_composite(
-    SparseTensor,
-    SparseTensorSpec,
-    CompositeKind(
-        spec_of=lambda value: value.spec,
-        stack=_stack_sparse,
-        rows=_sparse_rows,
-        batch_spec=lambda spec, size: SparseTensorSpec([size, *spec.shape], spec.dtype),
-        row_spec=lambda spec: SparseTensorSpec(spec.shape[1:], spec.dtype),
-        widen=_wider_sparse,
-    ),
-)
 
 
 class RaggedCollate:
@@ -130,7 +59,7 @@ class RaggedCollate:
             return column
         values = list(column.values if isinstance(column, Ragged) else column)
         if isinstance(values[0], (RaggedRow, RaggedTensor)):
-            return _stack_ragged(values)
+            return stack_rows(values)
         if row.ragged_rank:
             return stack_ragged([RaggedTensor.from_tensor(v, ragged_rank=row.ragged_rank) for v in values])
         return RaggedTensor.from_row_lengths(np.concatenate(values), [len(v) for v in values])
