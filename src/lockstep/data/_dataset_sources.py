@@ -177,7 +177,7 @@ class DatasetSources(DatasetBase):
     def sample_from_datasets(
         cls,
         datasets: Sequence[Dataset],
-        weights: ArrayLike | None = None,
+        weights: ArrayLike | Dataset | None = None,
         seed: int | None = None,
         stop_on_empty_dataset: bool = False,
         rerandomize_each_iteration: bool | None = None,
@@ -186,12 +186,23 @@ class DatasetSources(DatasetBase):
 
         Args:
             datasets: With elements of one structure.
-            weights: The probability of each; equal by default.
+            weights: The probability of each, or a dataset of them, an element for each choice; equal by default.
             seed: Seed of the choices.
             stop_on_empty_dataset: Ends with the first dataset that ends; otherwise with the last.
             rerandomize_each_iteration: Makes other choices in each pass.
         """
         plans = _check_datasets(datasets)
+        if isinstance(weights, DatasetBase):
+            # Each element has the weights of one choice.
+            node = Choose(
+                [*plans, check_dataset(weights)],
+                None,
+                _check.seed(seed),
+                stop_on_empty_dataset,
+                bool(rerandomize_each_iteration),
+                lambda element: np.ravel(np.asarray(jax.tree.leaves(element), np.float64)),
+            )
+            return cls._from_plan(node, merge_options(*datasets))
         probabilities = _check.weights([1.0] * len(plans) if weights is None else weights, len(plans))
         node = Choose(plans, probabilities, _check.seed(seed), stop_on_empty_dataset, bool(rerandomize_each_iteration))
         return cls._from_plan(node, merge_options(*datasets))
