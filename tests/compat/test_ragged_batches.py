@@ -39,6 +39,16 @@ def test_only_what_is_not_known_is_ragged() -> None:
     assert batch.row_lengths().numpy().tolist() == count.numpy().tolist() == [0, 1, 2, 3]
 
 
+def test_several_axes_may_differ() -> None:
+    shapes = [(1, 2, 2), (2, 0, 2), (0, 3, 2)]
+    rows = tf.data.Dataset.from_generator(
+        lambda: (np.ones(s, np.int32) for s in shapes), output_signature=tf.TensorSpec([None, None, 2], tf.int32)
+    )
+    dataset = rows.ragged_batch(3)
+    assert dataset.element_spec == tf.RaggedTensorSpec([None, None, None, 2], tf.int32, 2)
+    assert next(iter(dataset)).to_list() == [[[[1, 1], [1, 1]]], [[], []], []]
+
+
 def test_batches_of_small_arrays_are_sparse() -> None:
     rows = tf.data.Dataset.from_generator(
         lambda: (np.arange(n, dtype=np.int32) for n in (1, 2)), output_signature=tf.TensorSpec([None], tf.int32)

@@ -234,6 +234,10 @@ def _check_choices(spec: PyTree) -> None:
         )
 
 
+class FileNameTypeError(ArgumentError, TypeError):
+    """Names of files that are no text."""
+
+
 class ChoiceTypeError(ArgumentError, TypeError):
     """Choices of another type than whole numbers."""
 
@@ -242,7 +246,10 @@ def file_names(value: object) -> list[str]:
     """Returns names of files as `str`: of one name, several, or a dataset of names."""
     if isinstance(value, DatasetBase):
         return [v.decode() for v in value.as_numpy_iterator()]
-    return [v.decode() for v in np.atleast_1d(_structure.as_array(value)).ravel()]
+    names = np.atleast_1d(_structure.as_array(value)).ravel()
+    if names.dtype != _structure.TEXT and names.size:
+        raise FileNameTypeError(f"Names of files must be text. Received: {value!r:.200}.")
+    return [v.decode() for v in names]
 
 
 # pyright: reportPrivateUsage=false

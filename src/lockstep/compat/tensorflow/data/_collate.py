@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -11,7 +12,6 @@ import numpy as np
 from lockstep._types import PyTree
 from lockstep.compat.tensorflow._composite_elements import stack_rows
 from lockstep.compat.tensorflow._dtypes import DType, as_dtype
-from lockstep.compat.tensorflow._ragged_ops import stack_ragged
 from lockstep.compat.tensorflow._ragged_tensor import RaggedTensor, RaggedTensorSpec
 from lockstep.compat.tensorflow._shape import TensorShape
 from lockstep.compat.tensorflow._sparse_tensor import SparseTensor, SparseTensorSpec
@@ -60,9 +60,14 @@ class RaggedCollate:
         values = list(column.values if isinstance(column, Ragged) else column)
         if isinstance(values[0], (RaggedRow, RaggedTensor)):
             return stack_rows(values)
-        if row.ragged_rank:
-            return stack_ragged([RaggedTensor.from_tensor(v, ragged_rank=row.ragged_rank) for v in values])
-        return RaggedTensor.from_row_lengths(np.concatenate(values), [len(v) for v in values])
+        return _ragged_of(values, row.ragged_rank)
+
+
+def _ragged_of(values: Sequence[np.ndarray[Any, Any]], rank: int) -> RaggedTensor:
+    """Returns arrays as one ragged tensor; `rank` axes of each after the first may differ."""
+    lengths = [[v.shape[axis] for v in values for _ in range(math.prod(v.shape[:axis]))] for axis in range(rank + 1)]
+    flat = [v.reshape(math.prod(v.shape[: rank + 1]), *v.shape[rank + 1 :]) for v in values]
+    return RaggedTensor.from_nested_row_lengths(np.concatenate(flat), lengths)
 
 
 class SparseCollate:
