@@ -31,10 +31,17 @@ from lockstep.data._tracing import (
     first_overflow,
     trace,
 )
-from lockstep.errors import ArgumentError, DataNotFoundError, InputError, LockstepError, UnsupportedError
+from lockstep.errors import (
+    ArgumentError,
+    DataNotFoundError,
+    InputError,
+    InvalidValueError,
+    LockstepError,
+    UnsupportedError,
+)
 
 # What TensorFlow reports as InvalidArgumentError.
-_INVALID = (ArgumentError, ValueError, TypeError, ZeroDivisionError)
+_INVALID = (InvalidValueError, ValueError, TypeError, ZeroDivisionError)
 # Without the module or the name, or with more memory, the same element would do.
 _OF_PROGRAM = (NameError, ImportError, MemoryError)
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
@@ -56,7 +63,7 @@ class ProgramError(InputError):
 
 def wrap_error(error: Exception, message: str) -> Exception:
     """Returns the error to raise for an exception of a user's function, by its kind, with its text after `message`."""
-    if isinstance(error, LockstepError) and not isinstance(error, (InputError, ArgumentError, DataNotFoundError)):
+    if isinstance(error, LockstepError) and not isinstance(error, (InvalidValueError, DataNotFoundError)):
         # Wrapped as an InputError, `ignore_errors` would drop it, and train on after a worker is lost.
         return error  # A peer that failed, or a cluster that disagrees: not a matter of the input.
     if isinstance(error, UnsupportedError):
@@ -103,6 +110,9 @@ class MapProgram:
             if self.vectorized_function is not None:
                 return False
             example = self._example()
+            # JAX cannot trace what computes with these: nothing shows that the function is pure.
+            if any(kind_of(leaf) for leaf in jax.tree.leaves(example)):
+                return True
             if example is not None:
                 self._trace_for(example)
             # Without an example (looking at one has side effects upstream) nothing shows that the function is pure.

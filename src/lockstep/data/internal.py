@@ -50,6 +50,7 @@ from lockstep.data._structure import TEXT as TEXT
 from lockstep.data._tracing import NonDeterministicError as NonDeterministicError
 from lockstep.data._tracing import VectorizedFunction as VectorizedFunction
 from lockstep.data._transforms.batch import StackedStore as StackedStore
+from lockstep.data._transforms.batch import batch_plan as batch_plan
 from lockstep.data._transforms.cache import CachedElements as CachedElements
 from lockstep.data._transforms.map import Map as Map
 
@@ -80,6 +81,7 @@ __all__ = [
     "VectorizedFunction",
     "ZippedStore",
     "as_keras_batch",
+    "batch_plan",
     "check_finite",
     "declared_sizes",
     "decode_jpeg",

@@ -84,10 +84,10 @@ if _TYPE_CHECKING:
 newaxis = None
 # Classes that few programs use, with the modules that have them and their functions.
 _CLASSES = {
-    "RaggedTensor": "_ragged_ops",
-    "RaggedTensorSpec": "_ragged_tensor",
-    "SparseTensor": "_sparse_ops",
-    "SparseTensorSpec": "_sparse_tensor",
+    "RaggedTensor": "_composite_elements",
+    "RaggedTensorSpec": "_composite_elements",
+    "SparseTensor": "_composite_elements",
+    "SparseTensorSpec": "_composite_elements",
     "IndexedSlices": "_indexed_slices",
     "IndexedSlicesSpec": "_indexed_slices",
     "TensorArray": "_tensor_array",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lockstep._types import Tensor
+from lockstep.compat.tensorflow import _composite_elements as _composite_elements
 from lockstep.compat.tensorflow import _ragged_ops
 from lockstep.compat.tensorflow._missing import getter as _getter
 from lockstep.compat.tensorflow._ops import create as _create

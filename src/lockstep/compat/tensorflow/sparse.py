@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from lockstep.compat.tensorflow import _composite_elements as _composite_elements
 from lockstep.compat.tensorflow import _sparse_ops
 from lockstep.compat.tensorflow._missing import getter as _getter
 from lockstep.compat.tensorflow._sparse_ops import *

@@ -5,14 +5,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 
 from lockstep._nest import canonical
 from lockstep._types import ArrayLike, PyTree
-from lockstep.data import _columns, _spec
+from lockstep.data import _check, _columns, _spec
 from lockstep.data._blocks import Block, array_block, join_blocks
 from lockstep.data._columns import Column, Columns, Ragged, Rows
 from lockstep.data._composite import kind_of
@@ -26,7 +26,7 @@ from lockstep.errors import ArgumentError, InputError
 class Batch(Transformation):
     """Elements stacked into batches of `size`; a last one with fewer is left out if `drop` is true."""
 
-    def __init__(self, upstream: Node, size: int, drop: bool, padding: Padding | None = None) -> None:
+    def __init__(self, upstream: Node, size: int, drop: bool, padding: Collate | None = None) -> None:
         super().__init__(upstream)
         self.size = size
         self.drop = drop
@@ -55,8 +55,25 @@ class Batch(Transformation):
         return f"Batch({self.size}, {self.drop})"
 
 
+class Collate(Protocol):
+    """A way to make a batch of the columns of its elements."""
+
+    def spec(self, spec: PyTree) -> Any:
+        """Returns the spec of the elements as they are in a batch."""
+        ...
+
+    def __call__(self, columns: Columns) -> Columns:
+        """Returns the batch, without columns of rows that differ."""
+        ...
+
+
+def batch_plan(upstream: Node, batch_size: ArrayLike, drop: bool, collate: Collate) -> Node:
+    """Returns the plan of batches that `collate` makes; raises `ArgumentError` for a size below 1."""
+    return Batch(upstream, _check.at_least(1, batch_size, "batch_size"), bool(drop), collate)
+
+
 class _BatchCursor:
-    def __init__(self, upstream: Cursor, size: int, drop: bool, padding: Padding | None) -> None:
+    def __init__(self, upstream: Cursor, size: int, drop: bool, padding: Collate | None) -> None:
         self._upstream = upstream
         self._size = size
         self._drop = drop
@@ -99,7 +116,7 @@ class StackedStore:
 
     block: Block
     size: int
-    padding: Padding | None
+    padding: Collate | None
 
     @property
     def is_vectorized(self) -> bool:
