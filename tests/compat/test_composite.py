@@ -94,3 +94,29 @@ def test_what_cannot_be_says_what_to_do() -> None:
     ):
         with pytest.raises(tf.errors.InvalidArgumentError, match=words):
             wrong()
+
+
+def test_they_are_elements_of_datasets() -> None:
+    texts = tf.data.Dataset.from_tensor_slices(["a b", "c", "d e f"]).batch(2).map(tf.strings.split)
+    assert texts.element_spec == tf.RaggedTensorSpec([None, None], tf.string)
+    assert [batch.to_list() for batch in texts] == [[[b"a", b"b"], [b"c"]], [[b"d", b"e", b"f"]]]
+    assert [row.numpy().tolist() for row in texts.unbatch()] == [[b"a", b"b"], [b"c"], [b"d", b"e", b"f"]]
+    sparse = tf.SparseTensor([[0, 1], [1, 0]], [1.0, 2.0], [2, 3])
+    rows = tf.data.Dataset.from_tensor_slices(sparse)
+    assert rows.element_spec == tf.SparseTensorSpec([3])
+    assert [tf.sparse.to_dense(batch).numpy().tolist() for batch in rows.batch(2)] == [[[0, 1, 0], [2, 0, 0]]]
+
+
+def test_examples_of_records_hold_them() -> None:
+    values = tf.train.Feature(int64_list=tf.train.Int64List(value=[1, 2]))
+    record = tf.train.Example(features=tf.train.Features(feature={"a": values})).SerializeToString()
+    spec = {"a": tf.io.VarLenFeature(tf.int64)}
+    assert tf.io.parse_single_example(record, spec)["a"].indices.numpy().tolist() == [[0], [1]]
+    found = tf.io.parse_example([record, record], spec)["a"]
+    assert tf.sparse.to_dense(found).numpy().tolist() == [[1, 2], [1, 2]]
+    ragged = tf.io.parse_example([record], {"a": tf.io.RaggedFeature(tf.int64)})["a"]
+    assert ragged.to_list() == [[1, 2]]
+    parsed = tf.data.Dataset.from_tensors([record]).map(lambda r: tf.io.parse_example(r, spec))
+    assert parsed.element_spec == {"a": tf.SparseTensorSpec([1, 2], tf.int64)}
+    fixed = tf.io.parse_single_example(record, {"a": tf.io.FixedLenFeature(2, tf.int64)})
+    assert fixed["a"].numpy().tolist() == [1, 2]

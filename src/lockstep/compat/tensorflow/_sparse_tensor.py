@@ -85,6 +85,12 @@ class SparseTensor(CompositeTensor):
         """Returns other values at the same places."""
         return SparseTensor(self.indices, new_values, self.dense_shape)
 
+    def to_dense(self, default_value: Any = None) -> Any:
+        """Returns the whole, as `tf.sparse.to_dense`; parsed examples of `lockstep.data` have this method."""
+        from lockstep.compat.tensorflow import _sparse_ops
+
+        return _sparse_ops.to_dense(self, default_value)
+
     def numpy(self) -> SparseTensor:
         """Returns the tensor itself, whose parts have `numpy()`."""
         return self

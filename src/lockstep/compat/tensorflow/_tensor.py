@@ -104,8 +104,9 @@ class HostTensor(np.ndarray):
 
     def __str__(self) -> str:
         # A matrix begins on a line of its own, as in TensorFlow.
-        start = "\n" if self.ndim > 1 else ""
-        return f"tf.Tensor({start}{self.numpy()}, shape={self.shape}, dtype={_type_name(self)})"
+        text = str(self.numpy())
+        start = "\n" if "\n" in text else ""
+        return f"tf.Tensor({start}{text}, shape={self.shape}, dtype={_type_name(self)})"
 
 
 class Reference:
@@ -139,7 +140,8 @@ def _values_text(value: np.ndarray[Any, Any]) -> str:
     # numpy 2 writes np.float32(1.5) for a scalar, TensorFlow 1.5.
     if value.ndim:
         # A matrix begins on a line of its own, so that its columns stand below each other.
-        return ("\n" if value.ndim > 1 else "") + repr(_base(value))
+        text = repr(_base(value))
+        return f"\n{text}" if "\n" in text else text
     single = _base(value)[()]
     return str(single) if isinstance(single, np.generic) else repr(single)
 

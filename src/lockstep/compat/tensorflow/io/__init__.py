@@ -41,12 +41,23 @@ def _parse_example(
     export: _Any = _sys.modules.get("lockstep.estimator._export.placeholders")
     if export and isinstance(serialized, (export.Placeholder, export.TextPlaceholder, export.ParsedText)):
         return export.parse_example(serialized, features)
-    return _forward.find_in_data("parse_example")(serialized, features, example_names, name)
+    # example_names are for TensorFlow's messages alone.
+    return _forward.find_in_data("parse_example")(serialized, features)
+
+
+def _parse_single_example(
+    serialized: _Tensor, features: _Tensor, example_names: _Tensor = None, name: str | None = None
+) -> _Any:
+    """Parses one serialised example. Source: tf.io.parse_single_example."""
+    return _forward.find_in_data("parse_single_example")(serialized, features)
+
+
+_FUNCTIONS = {"parse_example": _parse_example, "parse_single_example": _parse_single_example}
 
 
 def __getattr__(name: str) -> _Any:
-    if name == "parse_example":
-        return _parse_example
+    if name in _FUNCTIONS:
+        return _FUNCTIONS[name]
     return _forward.find_in_data(name) if name in _NAMES else _other(name)
 
 
