@@ -127,12 +127,14 @@ def _reduce(name: str, function: Callable[..., Any], ragged: RaggedTensor, axis:
                 return elementwise.divide(total, count)
         result: Any = ragged
         for one in listed:
-            is_ragged = isinstance(result, RaggedTensor)
-            result = _reduce(name, function, result, one, keepdims) if is_ragged else function(result, one, keepdims)
+            if isinstance(result, RaggedTensor):
+                result = _reduce(name, function, result, one, keepdims)
+            else:
+                result = function(result, one, keepdims)
         return result
     one = _axes_of(ragged, axis)
     if one > 1:
-        inner = ragged.values
+        inner: Any = ragged.values
         is_ragged = isinstance(inner, RaggedTensor)
         reduced = _reduce(name, function, inner, one - 1, keepdims) if is_ragged else function(inner, one - 1, keepdims)
         return ragged.with_values(reduced)
@@ -310,16 +312,20 @@ def _softmax(logits: RaggedTensor, axis: int = -1, name: str | None = None) -> R
     return logits.with_values(powers / indexing.gather(segments.unsorted_segment_sum(powers, rows, count), rows))
 
 
-def _reduce_join(inputs: RaggedTensor, axis: Any = None, keepdims: bool = False, separator: Any = "", **_: Any) -> Any:
-    from lockstep.compat.tensorflow._ops import strings
-
+def _reduce_join(
+    join: Callable[..., Any],
+    inputs: RaggedTensor,
+    axis: Any = None,
+    keepdims: bool = False,
+    separator: Any = "",
+    name: str | None = None,
+) -> Any:
     if axis is None:
-        return strings.reduce_join(inputs.flat_values, None, keepdims, separator)
+        return join(inputs.flat_values, None, keepdims, separator)
     if _axes_of(inputs, axis) > 1:
-        return inputs.with_values(
-            _reduce_join(_as_ragged(inputs.values), _axes_of(inputs, axis) - 1, separator=separator)
-        )
-    return arrays.stack([strings.reduce_join(row, 0, separator=separator) for row in inputs])
+        inner = _reduce_join(join, _as_ragged(inputs.values), _axes_of(inputs, axis) - 1, separator=separator)
+        return inputs.with_values(inner)
+    return arrays.stack([join(row, 0, separator=separator) for row in inputs])
 
 
 def _size(input: RaggedTensor, out_type: Any = "int32", name: str | None = None) -> Any:
@@ -335,14 +341,13 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "tile": _tile,
     "where": _where,
     "softmax": _softmax,
-    "reduce_join": _reduce_join,
     "size": _size,
     "rank": lambda input, name=None: as_host(np.int32(input.rank)),
     "shape": lambda input, out_type="int64", name=None: input.bounding_shape(out_type=out_type),
     "type_spec_from_value": lambda value: value.spec,
     "convert_to_tensor": lambda value, *_, **__: value,
     "identity": lambda input, name=None: input,
-    "squeeze": lambda input, axis=None, name=None: input[0] if np.ravel(axis).tolist() == [0] else input.to_tensor(),
+    "squeeze": lambda input, axis=None, name=None: input[0] if axis in (0, [0], (0,)) else input.to_tensor(),
 }
 
 
@@ -350,6 +355,8 @@ def compute(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwar
     """Computes a function of this package for ragged arguments."""
     if name in _FUNCTIONS:
         return _FUNCTIONS[name](*args, **kwargs)
+    if name == "reduce_join":
+        return _reduce_join(function, *args, **kwargs)
     if name.startswith("reduce_"):
         given = dict(zip(("input_tensor", "axis", "keepdims"), args, strict=False)) | kwargs
         return _reduce(name, function, given["input_tensor"], given.get("axis"), given.get("keepdims", False))

@@ -30,6 +30,7 @@ class RaggedTensor(CompositeTensor):
     Attributes:
         values: The rows one after another: a tensor, or a RaggedTensor if rows hold ragged rows themselves.
         row_splits: int64 (rows + 1,): where each row begins, and where the last one ends.
+        splits: The same as an array of numpy.
 
     Source: tf.RaggedTensor.
     """
@@ -37,7 +38,7 @@ class RaggedTensor(CompositeTensor):
     def __init__(self, values: Any, row_splits: Tensor, uniform: int | None = None) -> None:
         """Takes parts that go together; programs use `from_row_splits`."""
         self.values = values if isinstance(values, (RaggedTensor, jax.Array)) else as_host(constant_array(values))
-        self._splits = np.asarray(row_splits, np.int64)
+        self.splits = np.asarray(row_splits, np.int64)
         self.uniform_row_length = uniform
 
     @classmethod
@@ -48,7 +49,7 @@ class RaggedTensor(CompositeTensor):
             ArgumentError: If the splits do not begin with 0, decrease, or end elsewhere than the values.
         """
         result = cls(values, row_splits)
-        splits, count = result._splits, _count(result.values)
+        splits, count = result.splits, _count(result.values)
         if splits.ndim != 1 or not len(splits) or splits[0] or (np.diff(splits) < 0).any() or splits[-1] != count:
             raise ArgumentError(
                 f"Splits of rows must begin with 0, not decrease, and end with the number of values, {count}. "
@@ -165,14 +166,14 @@ class RaggedTensor(CompositeTensor):
         """Makes rows of a SparseTensor of two dimensions, whose values stand at the beginning of each row."""
         indices = np.asarray(st_input.indices)
         result = cls.from_value_rowids(st_input.values, indices[:, 0], int(np.asarray(st_input.dense_shape)[0]))
-        if not np.array_equal(_positions(result._splits), indices[:, 1]):
+        if not np.array_equal(_positions(result.splits), indices[:, 1]):
             raise ArgumentError("The values of each row must stand at its beginning, one after another, in order.")
         return result
 
     @property
     def row_splits(self) -> HostTensor:
         """Where each row begins, and where the last one ends."""
-        return as_host(self._splits)
+        return as_host(self.splits)
 
     @property
     def dtype(self) -> Any:
@@ -203,7 +204,7 @@ class RaggedTensor(CompositeTensor):
     @property
     def shape(self) -> TensorShape:
         """The sizes, `None` where rows differ."""
-        return TensorShape([len(self._splits) - 1, self.uniform_row_length, *tuple(self.values.shape)[1:]])
+        return TensorShape([len(self.splits) - 1, self.uniform_row_length, *tuple(self.values.shape)[1:]])
 
     @property
     def rank(self) -> int:
@@ -216,12 +217,14 @@ class RaggedTensor(CompositeTensor):
 
     def nrows(self, out_type: DTypeLike = int64, name: str | None = None) -> HostTensor:
         """Returns the number of rows."""
-        return as_host(np.asarray(len(self._splits) - 1, as_dtype(out_type).dtype))
+        return as_host(np.asarray(len(self.splits) - 1, as_dtype(out_type).dtype))
 
     def row_lengths(self, axis: int = 1, name: str | None = None) -> Any:
         """Returns the length of each row, of the dimension `axis`."""
         if axis == 1:
-            return as_host(np.diff(self._splits))
+            return as_host(np.diff(self.splits))
+        if not isinstance(self.values, RaggedTensor):
+            raise ArgumentError(f"axis must be in [1, {self.ragged_rank}]. Received one beyond it.")
         return self.with_values(self.values.row_lengths(axis - 1))
 
     def nested_row_lengths(self, name: str | None = None) -> tuple[Any, ...]:
@@ -230,15 +233,15 @@ class RaggedTensor(CompositeTensor):
 
     def row_starts(self, name: str | None = None) -> HostTensor:
         """Returns where each row begins."""
-        return as_host(self._splits[:-1])
+        return as_host(self.splits[:-1])
 
     def row_limits(self, name: str | None = None) -> HostTensor:
         """Returns where each row ends."""
-        return as_host(self._splits[1:])
+        return as_host(self.splits[1:])
 
     def value_rowids(self, name: str | None = None) -> HostTensor:
         """Returns the row of each value."""
-        return as_host(np.repeat(np.arange(len(self._splits) - 1), np.diff(self._splits)))
+        return as_host(np.repeat(np.arange(len(self.splits) - 1), np.diff(self.splits)))
 
     def nested_value_rowids(self, name: str | None = None) -> tuple[Any, ...]:
         """Returns the rows of values, those of the outermost first."""
@@ -247,17 +250,17 @@ class RaggedTensor(CompositeTensor):
 
     def bounding_shape(self, axis: Any = None, name: str | None = None, out_type: DTypeLike = int64) -> Any:
         """Returns the shape of the smallest tensor that holds all rows, or its sizes at `axis`."""
-        longest = int(np.diff(self._splits).max(initial=0))
+        longest = int(np.diff(self.splits).max(initial=0))
         inner = self.values
         rest = inner.bounding_shape().tolist() if isinstance(inner, RaggedTensor) else list(inner.shape)
-        sizes = np.array([len(self._splits) - 1, longest, *rest[1:]], as_dtype(out_type).dtype)
+        sizes = np.array([len(self.splits) - 1, longest, *rest[1:]], as_dtype(out_type).dtype)
         return as_host(sizes if axis is None else sizes[np.asarray(axis)])
 
     def with_values(self, new_values: Any) -> RaggedTensor:
         """Returns the rows with other values, one for each."""
-        if _count(new_values) != self._splits[-1]:
-            raise ArgumentError(f"There must be {self._splits[-1]} values. Received: {_count(new_values)}.")
-        return RaggedTensor(new_values, self._splits, self.uniform_row_length)
+        if _count(new_values) != self.splits[-1]:
+            raise ArgumentError(f"There must be {self.splits[-1]} values. Received: {_count(new_values)}.")
+        return RaggedTensor(new_values, self.splits, self.uniform_row_length)
 
     def with_flat_values(self, new_values: Any) -> RaggedTensor:
         """Returns the rows with other values of the innermost rows."""
@@ -282,10 +285,10 @@ class RaggedTensor(CompositeTensor):
         if outer == 1:
             if isinstance(values, RaggedTensor):
                 # A row of rows is their elements, one after another.
-                merged = RaggedTensor(values.values, values._splits[self._splits])
+                merged = RaggedTensor(values.values, values.splits[self.splits])
                 return merged if inner == 2 else merged.merge_dims(1, inner - 1)
             shape = tuple(values.shape)
-            return RaggedTensor(values.reshape(-1, *shape[inner:]), self._splits * int(np.prod(shape[1:inner])))
+            return RaggedTensor(values.reshape(-1, *shape[inner:]), self.splits * int(np.prod(shape[1:inner])))
         # The rows of rows lose where the outer ones begin.
         if inner == 1:
             return values
@@ -304,7 +307,7 @@ class RaggedTensor(CompositeTensor):
             values = values.to_tensor(default_value, shape=[None, *sizes[2:]])
         xp: Any = jax.numpy if isinstance(values, jax.Array) else np
         values = values if xp is not np else np.asarray(values)
-        lengths, dtype = np.diff(self._splits), values.dtype
+        lengths, dtype = np.diff(self.splits), values.dtype
         longest = int(lengths.max(initial=0)) if sizes[1] is None else sizes[1]
         columns = np.arange(longest)
         is_value = columns < lengths[:, None]
@@ -314,7 +317,7 @@ class RaggedTensor(CompositeTensor):
             dense = xp.full((len(lengths), longest, *rest), fill, dtype)
         else:
             # Positions beyond a row are any value: they are replaced.
-            where = np.where(is_value, self._splits[:-1, None] + columns, 0)
+            where = np.where(is_value, self.splits[:-1, None] + columns, 0)
             mask = is_value.reshape(*is_value.shape, *(1,) * (values.ndim - 1))
             dense = xp.where(mask, xp.take(values, where, axis=0), xp.asarray(fill, dtype))
         if sizes[0] is not None:
@@ -333,7 +336,7 @@ class RaggedTensor(CompositeTensor):
     def to_list(self) -> list[Any]:
         """Returns nested lists of Python's values."""
         rows = self.values.to_list() if isinstance(self.values, RaggedTensor) else np.asarray(self.values).tolist()
-        return [rows[a:b] for a, b in zip(self._splits[:-1], self._splits[1:], strict=True)]
+        return [rows[a:b] for a, b in zip(self.splits[:-1], self.splits[1:], strict=True)]
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Returns an array: of arrays if rows differ in length, else of one shape."""
@@ -349,7 +352,7 @@ class RaggedTensor(CompositeTensor):
         return []
 
     def __iter__(self) -> Iterator[Any]:
-        return (self[row] for row in range(len(self._splits) - 1))
+        return (self[row] for row in range(len(self.splits) - 1))
 
     def __getitem__(self, key: Any) -> Any:
         keys = list(key) if isinstance(key, tuple) else [key]
@@ -359,16 +362,16 @@ class RaggedTensor(CompositeTensor):
             keys[at : at + 1] = [slice(None)] * (self.rank - given)
         first, rest = (keys[0], keys[1:]) if keys else (slice(None), [])
         if first is None:
-            return RaggedTensor(self[tuple(rest)] if rest else self, [0, len(self._splits) - 1])
+            return RaggedTensor(self[tuple(rest)] if rest else self, [0, len(self.splits) - 1])
         if not isinstance(first, slice):
             row = operator.index(first)
-            count = len(self._splits) - 1
+            count = len(self.splits) - 1
             if not -count <= row < count:
                 raise ArgumentError(f"A row must be in [0, {count}). Received: {row}.")
             row %= count
-            found = self.values[int(self._splits[row]) : int(self._splits[row + 1])]
+            found = self.values[int(self.splits[row]) : int(self.splits[row + 1])]
             return found[tuple(rest)] if rest else found
-        chosen = self if first == slice(None) else take_rows(self, np.arange(len(self._splits) - 1)[first])
+        chosen = self if first == slice(None) else take_rows(self, np.arange(len(self.splits) - 1)[first])
         return _columns(chosen, rest) if rest else chosen
 
     def __repr__(self) -> str:
@@ -388,7 +391,7 @@ def _text_of(value: Any) -> str:
 
 
 def _count(values: Any) -> int:
-    return len(values._splits) - 1 if isinstance(values, RaggedTensor) else int(np.shape(values)[0])
+    return len(values.splits) - 1 if isinstance(values, RaggedTensor) else int(np.shape(values)[0])
 
 
 def _positions(splits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -405,12 +408,12 @@ def _indices(ragged: RaggedTensor) -> np.ndarray[Any, Any]:
     else:
         inner = np.stack(np.unravel_index(np.arange(values.size), tuple(values.shape)), axis=1)
     row = np.asarray(ragged.value_rowids())[inner[:, 0]]
-    return np.column_stack([row, _positions(ragged._splits)[inner[:, 0]], inner[:, 1:]]).astype(np.int64)
+    return np.column_stack([row, _positions(ragged.splits)[inner[:, 0]], inner[:, 1:]]).astype(np.int64)
 
 
 def take_rows(ragged: RaggedTensor, rows: np.ndarray[Any, Any]) -> RaggedTensor:
     """Returns the rows of these numbers, in this order."""
-    splits = ragged._splits
+    splits = ragged.splits
     lengths = np.diff(splits)[rows]
     new = np.concatenate([[0], np.cumsum(lengths)])
     where = np.repeat(splits[rows] - new[:-1], lengths) + np.arange(new[-1])
@@ -430,7 +433,7 @@ def _columns(ragged: RaggedTensor, keys: list[Any]) -> Any:
         )
         return _columns(ragged.with_values(values), [slice(None), *rest]) if rest else ragged.with_values(values)
     if isinstance(first, slice):
-        parts = [np.arange(a, b)[first] for a, b in zip(ragged._splits[:-1], ragged._splits[1:], strict=True)]
+        parts = [np.arange(a, b)[first] for a, b in zip(ragged.splits[:-1], ragged.splits[1:], strict=True)]
         where = np.concatenate([*parts, np.zeros(0, np.int64)]).astype(np.int64)
         values = ragged.values
         taken = take_rows(values, where) if isinstance(values, RaggedTensor) else values[where]
@@ -438,10 +441,10 @@ def _columns(ragged: RaggedTensor, keys: list[Any]) -> Any:
         if not rest:
             return result
         inner = taken[(slice(None), *rest)] if not isinstance(taken, RaggedTensor) else _columns(taken, rest)
-        return RaggedTensor(inner, result._splits)
+        return RaggedTensor(inner, result.splits)
     if ragged.uniform_row_length is None:
         raise ArgumentError("Rows that differ in length have no common element. Use a slice, such as x[:, :1].")
-    where = ragged._splits[:-1] + operator.index(first) % ragged.uniform_row_length
+    where = ragged.splits[:-1] + operator.index(first) % ragged.uniform_row_length
     values = ragged.values
     taken = take_rows(values, where) if isinstance(values, RaggedTensor) else values[where]
     return taken[(slice(None), *rest)] if rest else taken

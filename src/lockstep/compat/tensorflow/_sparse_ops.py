@@ -35,7 +35,7 @@ def to_dense(
     if validate_indices:
         check_indices(sp_input)
     values, shape = sp_input.values, tuple(np.asarray(sp_input.dense_shape).tolist())
-    fill = (b"" if values.dtype == object else 0) if default_value is None else constant_array(default_value)
+    fill: Any = (b"" if values.dtype == object else 0) if default_value is None else constant_array(default_value)
     index = tuple(np.asarray(sp_input.indices).T)
     if isinstance(values, jax.Array):
         return jnp.full(shape, fill, values.dtype).at[index].set(values)
@@ -302,8 +302,9 @@ def softmax(sp_input: SparseTensor, name: str | None = None) -> SparseTensor:
     return sp_input.with_values(dispatch.give(xp, powers / xp.take(total, rows, axis=0)))
 
 
-_BY_VALUE = {"cast", "abs", "negative", "sign", "square", "sqrt", "exp", "identity", "sin", "tanh", "round"}
-_BY_VALUE |= {"to_number", "as_string", "lower", "upper", "to_hash_bucket_fast", "to_hash_bucket_strong", "strip"}
+_NUMBERS = {"cast", "abs", "negative", "sign", "square", "sqrt", "exp", "identity", "sin", "tanh", "round"}
+_TEXTS = {"to_number", "as_string", "lower", "upper", "to_hash_bucket_fast", "to_hash_bucket_strong", "strip"}
+_BY_VALUE = _NUMBERS | _TEXTS
 
 
 def compute(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -339,6 +340,8 @@ def _at(tensor: SparseTensor, other: Any) -> Any:
     return dense[tuple(np.asarray(tensor.indices).T)]
 
 
+# Parsed examples of lockstep.data have this method; feature columns ask for it.
+SparseTensor.to_dense = to_dense  # pyright: ignore[reportAttributeAccessIssue]
 SparseTensor.__mul__ = SparseTensor.__rmul__ = _multiply  # pyright: ignore[reportAttributeAccessIssue]
 SparseTensor.__truediv__ = _divide  # pyright: ignore[reportAttributeAccessIssue]
 _composite.handlers[SparseTensor] = compute

@@ -85,12 +85,6 @@ class SparseTensor(CompositeTensor):
         """Returns other values at the same places."""
         return SparseTensor(self.indices, new_values, self.dense_shape)
 
-    def to_dense(self, default_value: Any = None) -> Any:
-        """Returns the whole, as `tf.sparse.to_dense`; parsed examples of `lockstep.data` have this method."""
-        from lockstep.compat.tensorflow import _sparse_ops
-
-        return _sparse_ops.to_dense(self, default_value)
-
     def numpy(self) -> SparseTensor:
         """Returns the tensor itself, whose parts have `numpy()`."""
         return self
@@ -107,7 +101,9 @@ def places_of(tensor: SparseTensor) -> np.ndarray[Any, Any]:
     """Returns the indices as one number each: the position in the whole, row by row."""
     shape = tuple(np.asarray(tensor.dense_shape).tolist())
     index = np.asarray(tensor.indices)
-    return np.ravel_multi_index(tuple(index.T), shape) if shape and len(index) else np.zeros(len(index), np.int64)
+    if not shape or not len(index):
+        return np.zeros(len(index), np.int64)
+    return np.asarray(np.ravel_multi_index(tuple(index.T), shape))
 
 
 def check_indices(tensor: SparseTensor) -> None:

@@ -37,7 +37,7 @@ class FixedLenFeature:
     Source: tf.io.FixedLenFeature.
     """
 
-    shape: Sequence[int] | int
+    shape: Sequence[int]
     dtype: Any
     default_value: Any = None
 
@@ -74,7 +74,7 @@ class FixedLenSequenceFeature:
     Source: tf.io.FixedLenSequenceFeature.
     """
 
-    shape: Sequence[int] | int
+    shape: Sequence[int]
     dtype: Any
     allow_missing: bool = False
     default_value: Any = None
