@@ -211,3 +211,15 @@ def test_resize_with_pad() -> None:
     assert padded.shape == (6, 6)
     assert padded[[0, 5]].sum() == 0
     assert padded.sum() == 7 * 3 * 6
+
+
+def test_sizes_of_batches_are_told_as_by_tensorflow() -> None:
+    batches = tf.data.Dataset.range(8).batch(4)
+    assert batches.element_spec == tf.TensorSpec([None], tf.int64)
+    assert batches.map(lambda x: x * 2).element_spec.shape.as_list() == [None]
+    assert batches.batch(2).element_spec.shape.as_list() == [None, None]
+    assert tf.data.Dataset.range(8).batch(4, drop_remainder=True).element_spec.shape.as_list() == [4]
+    windows = tf.data.Dataset.range(9).window(3).flat_map(lambda w: w.batch(3))
+    assert windows.element_spec.shape.as_list() == [None]
+    # What is compiled for is not what is told.
+    assert lockstep.data.Dataset.range(8).batch(4).element_spec.shape == (4,)

@@ -274,3 +274,19 @@ def test_print(capsys: pytest.CaptureFixture[str]) -> None:
     jax.jit(lambda x: tf.print("x =", x, output_stream=sys.stdout))(2)
     jax.effects_barrier()
     assert capsys.readouterr().out == "loss 1.5 [1, 2]\nx = 2\n"
+
+
+def test_a_generator_goes_on_from_a_state() -> None:
+    tf.random.set_seed(None)
+    generator = tf.random.Generator.from_seed(7)
+    first = generator.normal([3]).numpy().tolist()
+    state = generator.state
+    assert (state.shape, state.dtype) == ([6], tf.uint64)
+    drawn = generator.uniform([2]).numpy().tolist()
+    assert tf.random.Generator.from_state(state).uniform([2]).numpy().tolist() == drawn
+    generator.reset(state)
+    assert generator.uniform([2]).numpy().tolist() == drawn
+    generator.reset_from_seed(7)
+    assert generator.normal([3]).numpy().tolist() == first
+    with pytest.raises(ArgumentError, match="six numbers"):
+        generator.reset([1, 2])

@@ -119,3 +119,9 @@ def test_how_many_are_chosen() -> None:
     assert Dataset.choose_from_datasets(endless, Dataset.range(2).repeat()).cardinality() == INFINITE_CARDINALITY
     assert Dataset.choose_from_datasets([Dataset.range(3)], Dataset.range(1)).cardinality() == UNKNOWN_CARDINALITY
     assert Dataset.sample_from_datasets([Dataset.range(3), *endless]).cardinality() == INFINITE_CARDINALITY
+
+
+def test_weights_of_each_choice() -> None:
+    weights = Dataset.from_tensor_slices([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+    sampled = Dataset.sample_from_datasets([Dataset.range(5), Dataset.range(10, 15)], weights)
+    assert values(sampled) == [0, 10, 11, 1]

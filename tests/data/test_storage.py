@@ -41,7 +41,10 @@ def test_what_was_saved_is_loaded(tmp_path: Path, compression: str | None) -> No
 
 def test_the_shards_go_to_the_reader(tmp_path: Path) -> None:
     Dataset.range(10).save(tmp_path, shard_func=lambda x: x % 3)
-    assert [int(v) for v in Dataset.load(tmp_path)] == [0, 3, 6, 9, 1, 4, 7, 2, 5, 8]
+    assert [int(v) for v in Dataset.load(tmp_path)] == list(range(10))
+    assert Dataset.load(tmp_path).cardinality() == 10
+    one_by_one = Dataset.load(tmp_path, reader_func=lambda shards: shards.flat_map(lambda s: s))
+    assert [int(v) for v in one_by_one] == [0, 3, 6, 9, 1, 4, 7, 2, 5, 8]
     turns = Dataset.load(tmp_path, reader_func=lambda shards: shards.interleave(lambda s: s, cycle_length=3))
     assert [int(v) for v in turns] == list(range(10))
     iterator = turns.as_numpy_iterator()

@@ -177,7 +177,7 @@ class DatasetSources(DatasetBase):
     def sample_from_datasets(
         cls,
         datasets: Sequence[Dataset],
-        weights: ArrayLike | None = None,
+        weights: ArrayLike | Dataset | None = None,
         seed: int | None = None,
         stop_on_empty_dataset: bool = False,
         rerandomize_each_iteration: bool | None = None,
@@ -186,12 +186,23 @@ class DatasetSources(DatasetBase):
 
         Args:
             datasets: With elements of one structure.
-            weights: The probability of each; equal by default.
+            weights: The probability of each, or a dataset of them, an element for each choice; equal by default.
             seed: Seed of the choices.
             stop_on_empty_dataset: Ends with the first dataset that ends; otherwise with the last.
             rerandomize_each_iteration: Makes other choices in each pass.
         """
         plans = _check_datasets(datasets)
+        if isinstance(weights, DatasetBase):
+            # Each element has the weights of one choice.
+            node = Choose(
+                [*plans, check_dataset(weights)],
+                None,
+                _check.seed(seed),
+                stop_on_empty_dataset,
+                bool(rerandomize_each_iteration),
+                lambda element: np.ravel(np.asarray(jax.tree.leaves(element), np.float64)),
+            )
+            return cls._from_plan(node, merge_options(*datasets))
         probabilities = _check.weights([1.0] * len(plans) if weights is None else weights, len(plans))
         node = Choose(plans, probabilities, _check.seed(seed), stop_on_empty_dataset, bool(rerandomize_each_iteration))
         return cls._from_plan(node, merge_options(*datasets))
@@ -223,6 +234,10 @@ def _check_choices(spec: PyTree) -> None:
         )
 
 
+class FileNameTypeError(ArgumentError, TypeError):
+    """Names of files that are no text."""
+
+
 class ChoiceTypeError(ArgumentError, TypeError):
     """Choices of another type than whole numbers."""
 
@@ -231,7 +246,10 @@ def file_names(value: object) -> list[str]:
     """Returns names of files as `str`: of one name, several, or a dataset of names."""
     if isinstance(value, DatasetBase):
         return [v.decode() for v in value.as_numpy_iterator()]
-    return [v.decode() for v in np.atleast_1d(_structure.as_array(value)).ravel()]
+    names = np.atleast_1d(_structure.as_array(value)).ravel()
+    if names.dtype != _structure.TEXT and names.size:
+        raise FileNameTypeError(f"Names of files must be text. Received: {value!r:.200}.")
+    return [v.decode() for v in names]
 
 
 # pyright: reportPrivateUsage=false

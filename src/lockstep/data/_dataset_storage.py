@@ -15,7 +15,7 @@ from lockstep.data._files.elements import ElementWriter, StoredElements, read_de
 from lockstep.data._plan import Node
 from lockstep.data._sources import Arrays
 from lockstep.data._spec import as_signature
-from lockstep.data._transforms.snapshot import Read, Snapshot, files_of, shard_function, write_all
+from lockstep.data._transforms.snapshot import Read, Snapshot, StoredFiles, files_of, shard_function, write_all
 from lockstep.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class DatasetStorage(DatasetBase):
             element_spec: What the elements look like; needed for named tuples alone, whose type no file holds.
             compression: As for `save`.
             reader_func: Returns a dataset of elements for a dataset whose elements are datasets, one for each shard;
-                by default they are read one after another.
+                by default elements of the shards are taken in turns.
 
         Raises:
             DataNotFoundError: If nothing was saved there.
@@ -117,7 +117,7 @@ class DatasetStorage(DatasetBase):
             raise ArgumentError(f"reader_func must be a function of a dataset. Received: {reader_func!r}.")
 
         def read(stored: StoredElements) -> Node:
-            shards = [cls._kind._from_plan(files_of(stored, [file])) for file in stored.files]
+            shards = [cls._kind._from_plan(StoredFiles([file], stored)) for file in stored.files]
             if not shards:
                 return files_of(stored)
             return check_dataset(reader_func(cls._kind._from_plan(Arrays(_columns.column(shards)))))

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import jax
+import numpy as np
 
 from lockstep._nest import opened
 from lockstep._types import JSON, ArrayLike, Element, PyTree
@@ -384,6 +385,6 @@ def _nbytes_of_leaf(leaf: ArrayLike | Ragged) -> int:
     if isinstance(leaf, Ragged):
         # 64: about the size of a Python object that has no nbytes, such as a dataset of `window`.
         return sum(getattr(value, "nbytes", 64) for value in leaf.values)
-    if getattr(leaf, "dtype", None) == TEXT:
+    if isinstance(leaf, np.ndarray) and leaf.dtype == TEXT:
         return sum(map(len, leaf.ravel()))
     return getattr(leaf, "nbytes", 64)

@@ -19,6 +19,7 @@ from lockstep._nest import opened
 from lockstep._types import ArrayLike, DType, Element, PyTree
 from lockstep.data import _columns, _division, _structure
 from lockstep.data._columns import Columns, Ragged
+from lockstep.data._composite import kind_of
 from lockstep.data._purity import has_side_effects, loads_value
 from lockstep.data._spec import TensorSpec, as_dtype
 from lockstep.data._structure import TEXT
@@ -30,10 +31,17 @@ from lockstep.data._tracing import (
     first_overflow,
     trace,
 )
-from lockstep.errors import ArgumentError, DataNotFoundError, InputError, LockstepError, UnsupportedError
+from lockstep.errors import (
+    ArgumentError,
+    DataNotFoundError,
+    InputError,
+    InvalidValueError,
+    LockstepError,
+    UnsupportedError,
+)
 
 # What TensorFlow reports as InvalidArgumentError.
-_INVALID = (ArgumentError, ValueError, TypeError, ZeroDivisionError)
+_INVALID = (InvalidValueError, ValueError, TypeError, ZeroDivisionError)
 # Without the module or the name, or with more memory, the same element would do.
 _OF_PROGRAM = (NameError, ImportError, MemoryError)
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
@@ -55,7 +63,7 @@ class ProgramError(InputError):
 
 def wrap_error(error: Exception, message: str) -> Exception:
     """Returns the error to raise for an exception of a user's function, by its kind, with its text after `message`."""
-    if isinstance(error, LockstepError) and not isinstance(error, (InputError, ArgumentError, DataNotFoundError)):
+    if isinstance(error, LockstepError) and not isinstance(error, (InvalidValueError, DataNotFoundError)):
         # Wrapped as an InputError, `ignore_errors` would drop it, and train on after a worker is lost.
         return error  # A peer that failed, or a cluster that disagrees: not a matter of the input.
     if isinstance(error, UnsupportedError):
@@ -102,6 +110,9 @@ class MapProgram:
             if self.vectorized_function is not None:
                 return False
             example = self._example()
+            # JAX cannot trace what computes with these: nothing shows that the function is pure.
+            if any(kind_of(leaf) for leaf in jax.tree.leaves(example)):
+                return True
             if example is not None:
                 self._trace_for(example)
             # Without an example (looking at one has side effects upstream) nothing shows that the function is pure.
@@ -203,7 +214,9 @@ class MapProgram:
         leaves, structure = jax.tree.flatten(result)
         arguments = jax.tree.leaves(element)
         # No wide dtype anywhere: numpy and JAX agree, and tracing would only cost time.
-        if not any(getattr(leaf, "dtype", None) in _NUMPYS for leaf in (*leaves, *arguments)):
+        if any(kind_of(leaf) for leaf in (*leaves, *arguments)) or not any(
+            getattr(leaf, "dtype", None) in _NUMPYS for leaf in (*leaves, *arguments)
+        ):
             return result
         try:
             traced = self._trace_for(element)

@@ -11,6 +11,7 @@ import numpy as np
 
 from lockstep._nest import canonical
 from lockstep._types import ArrayLike, DType, Element, PyTree
+from lockstep.data._composite import kind_of, kind_of_spec
 from lockstep.data._structure import TEXT
 from lockstep.errors import ArgumentError, InputError
 
@@ -99,17 +100,32 @@ def spec_of_leaf(value: ArrayLike) -> Any:
         return TensorSpec((), TEXT)
     if hasattr(value, "element_spec"):
         return DatasetSpec(value.element_spec)
+    kind = kind_of(value)
+    if kind is not None:
+        return kind.spec_of(value)
     return TensorSpec(np.shape(value), value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype)
 
 
 def add_batch_axis(spec: PyTree, size: int | None) -> Any:
     """Returns the spec of batches of such elements."""
-    return jax.tree.map(lambda s: TensorSpec(None if s.shape is None else (size, *s.shape), s.dtype), spec)
+
+    def add(leaf: Any) -> Any:
+        kind = kind_of_spec(leaf)
+        if kind is not None:
+            return kind.batch_spec(leaf, size)
+        return TensorSpec(None if leaf.shape is None else (size, *leaf.shape), leaf.dtype)
+
+    return jax.tree.map(add, spec)
 
 
 def remove_batch_axis(spec: PyTree) -> Any:
     """Returns the spec of the elements of such batches."""
-    return jax.tree.map(lambda s: TensorSpec(s.shape and s.shape[1:], s.dtype), spec)
+
+    def remove(leaf: Any) -> Any:
+        kind = kind_of_spec(leaf)
+        return TensorSpec(leaf.shape and leaf.shape[1:], leaf.dtype) if kind is None else kind.row_spec(leaf)
+
+    return jax.tree.map(remove, spec)
 
 
 def generalize(one: PyTree, other: PyTree) -> Any:
@@ -120,7 +136,15 @@ def generalize(one: PyTree, other: PyTree) -> Any:
     pairs = list(zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
     if any(type(a) is not type(b) or (isinstance(a, TensorSpec) and a.dtype != b.dtype) for a, b in pairs):
         return None
-    return jax.tree.map(lambda a, b: _generalize_shape(a, b) if isinstance(a, TensorSpec) else a, one, other)
+    wider = [_widen(a, b) for a, b in pairs]
+    return None if any(spec is None for spec in wider) else jax.tree.structure(one).unflatten(wider)
+
+
+def _widen(one: Any, other: Any) -> Any:
+    if isinstance(one, TensorSpec):
+        return _generalize_shape(one, other)
+    kind = kind_of_spec(one)
+    return one if kind is None else kind.widen(one, other)
 
 
 def is_wider(one: TensorSpec, other: TensorSpec) -> bool:
@@ -197,4 +221,6 @@ def _is_shape(value: PyTree) -> bool:
 
 def as_signature(signature: PyTree) -> Any:
     """Specs of any library, as long as they have shape and dtype."""
-    return signature and jax.tree.map(lambda s: TensorSpec(s.shape, s.dtype), canonical(signature))
+    if signature is None:
+        return None
+    return jax.tree.map(lambda s: s if kind_of_spec(s) else TensorSpec(s.shape, s.dtype), canonical(signature))

@@ -13,6 +13,8 @@ from lockstep.data._blocks import Store as Store
 from lockstep.data._blocks import ZippedStore as ZippedStore
 from lockstep.data._blocks import join_blocks as join_blocks
 from lockstep.data._columns import Ragged as Ragged
+from lockstep.data._composite import CompositeKind as CompositeKind
+from lockstep.data._composite import register_composite as register_composite
 from lockstep.data._dataset_base import plan_of as plan_of
 from lockstep.data._example.features import FixedLenFeature as FixedLenFeature
 from lockstep.data._example.features import VarLenFeature as VarLenFeature
@@ -31,6 +33,7 @@ from lockstep.data._keras_adapter import as_keras_batch as as_keras_batch
 from lockstep.data._keras_adapter import check_finite as check_finite
 from lockstep.data._options import OptionTypeError as OptionTypeError
 from lockstep.data._options import set_option as set_option
+from lockstep.data._peek import declared_sizes as declared_sizes
 from lockstep.data._peek import example_of as example_of
 from lockstep.data._peek import spec_if_known as spec_if_known
 from lockstep.data._plan import Node as Node
@@ -47,6 +50,7 @@ from lockstep.data._structure import TEXT as TEXT
 from lockstep.data._tracing import NonDeterministicError as NonDeterministicError
 from lockstep.data._tracing import VectorizedFunction as VectorizedFunction
 from lockstep.data._transforms.batch import StackedStore as StackedStore
+from lockstep.data._transforms.batch import batch_plan as batch_plan
 from lockstep.data._transforms.cache import CachedElements as CachedElements
 from lockstep.data._transforms.map import Map as Map
 
@@ -56,6 +60,7 @@ __all__ = [
     "Block",
     "BlockStore",
     "CachedElements",
+    "CompositeKind",
     "ElementStream",
     "FixedLenFeature",
     "Map",
@@ -76,7 +81,9 @@ __all__ = [
     "VectorizedFunction",
     "ZippedStore",
     "as_keras_batch",
+    "batch_plan",
     "check_finite",
+    "declared_sizes",
     "decode_jpeg",
     "describe_plan",
     "elements_of",
@@ -91,6 +98,7 @@ __all__ = [
     "open_tfrecord",
     "plan_of",
     "pool",
+    "register_composite",
     "set_option",
     "shard_batches",
     "shard_by_files",

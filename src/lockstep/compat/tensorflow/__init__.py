@@ -10,7 +10,9 @@ differs from TensorFlow: docs/tensorflow_differences.md.
 
 from __future__ import annotations
 
+import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 from keras.initializers import Constant as constant_initializer
 from keras.initializers import Ones as ones_initializer
@@ -74,8 +76,27 @@ if _TYPE_CHECKING:
     from lockstep.compat.tensorflow import distribute as distribute
     from lockstep.compat.tensorflow import estimator as estimator
     from lockstep.compat.tensorflow import keras as keras
+    from lockstep.compat.tensorflow._indexed_slices import IndexedSlices as IndexedSlices
+    from lockstep.compat.tensorflow._indexed_slices import IndexedSlicesSpec as IndexedSlicesSpec
+    from lockstep.compat.tensorflow._ragged_ops import RaggedTensor as RaggedTensor
+    from lockstep.compat.tensorflow._ragged_tensor import RaggedTensorSpec as RaggedTensorSpec
+    from lockstep.compat.tensorflow._sparse_ops import SparseTensor as SparseTensor
+    from lockstep.compat.tensorflow._sparse_tensor import SparseTensorSpec as SparseTensorSpec
+    from lockstep.compat.tensorflow._tensor_array import TensorArray as TensorArray
+    from lockstep.compat.tensorflow._tensor_array import TensorArraySpec as TensorArraySpec
 
 newaxis = None
+# Classes that few programs use, with the modules that have them and their functions.
+_CLASSES = {
+    "RaggedTensor": "_composite_elements",
+    "RaggedTensorSpec": "_composite_elements",
+    "SparseTensor": "_composite_elements",
+    "SparseTensorSpec": "_composite_elements",
+    "IndexedSlices": "_indexed_slices",
+    "IndexedSlicesSpec": "_indexed_slices",
+    "TensorArray": "_tensor_array",
+    "TensorArraySpec": "_tensor_array",
+}
 # Imported when they are used: `import lockstep.compat.tensorflow` itself stays short.
 _PARTS = (
     *(
@@ -103,6 +124,8 @@ _PARTS = (
         "random",
         "saved_model",
         "nest",
+        "ragged",
+        "sparse",
         "signal",
         "strings",
         "summary",
@@ -134,6 +157,8 @@ __all__ += ["assert_equal", "assert_greater", "assert_less", "assert_rank", "con
 __all__ += ["is_tensor", "newaxis", "ones_initializer", "random_normal_initializer", "random_uniform_initializer"]
 __all__ += ["reduce_all", "reduce_any", "reduce_logsumexp", "reduce_max", "reduce_mean", "reduce_min", "reduce_prod"]
 __all__ += ["reduce_sum", "zeros_initializer"]
+__all__ += ["IndexedSlices", "IndexedSlicesSpec", "RaggedTensor", "RaggedTensorSpec", "SparseTensor"]
+__all__ += ["SparseTensorSpec", "TensorArray", "TensorArraySpec"]
 __all__ += _dtypes.__all__
 __all__ += _arrays.__all__
 __all__ += _control.__all__
@@ -148,8 +173,17 @@ __all__ += _training.__all__
 __all__ += _variable.__all__
 
 _jax_methods.install()
-__getattr__ = _missing.getter(__name__, _LAZY)
-__dir__ = _missing.lister(globals(), _LAZY)
+_find = _missing.getter(__name__, _LAZY)
+
+
+def __getattr__(name: str) -> _Any:
+    if name in _CLASSES:
+        value = globals()[name] = getattr(_importlib.import_module(f"{__name__}.{_CLASSES[name]}"), name)
+        return value
+    return _find(name)
+
+
+__dir__ = _missing.lister(globals(), {**_LAZY, **_CLASSES})
 
 # From here on Keras' own classes take Keras 2's ways too, for programs that import keras beside this package.
 # Last, for it needs the names above. README.md lists what it changes.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -18,7 +18,7 @@ from lockstep.compat.tensorflow._ops.variable import Module
 from lockstep.compat.tensorflow._types import Argument, PathLike, SizeLike, Trackable
 from lockstep.compat.tensorflow.keras._saves import Restored
 from lockstep.compat.tensorflow.keras._tensorflow_objects import restore_objects
-from lockstep.errors import ArgumentError, CheckpointError, StartupOrderError
+from lockstep.errors import ArgumentError, CheckpointError, StartupOrderError, UnsupportedError
 
 _COUNTER = "save_counter"
 
@@ -84,7 +84,7 @@ class Checkpoint:
 
         Args:
             save_path: What `save` returned, or `None` to restore nothing.
-            options: Refused.
+            options: `CheckpointOptions`, which change no result.
 
         Raises:
             CheckpointError: If it is not there, damaged, or does not hold what this checkpoint has.
@@ -183,7 +183,7 @@ class CheckpointManager:
         Args:
             checkpoint_number: What it is named by. Default: the step counter, or else how often was saved.
             check_interval: Whether `checkpoint_interval` counts.
-            options: Refused.
+            options: `CheckpointOptions`, which change no result.
 
         Returns:
             Its name; `None` if it is not yet time.
@@ -303,6 +303,34 @@ def _when_built(optimizer: Optimizer, name: str, saved: Mapping[str, Any]) -> No
     optimizer.build = build_and_restore
 
 
+class CheckpointOptions:
+    """How a checkpoint is written: none of these changes what is in it, so each is written at once, by this process.
+
+    Source: tf.train.CheckpointOptions.
+    """
+
+    def __init__(
+        self,
+        experimental_io_device: str | None = None,
+        experimental_enable_async_checkpoint: bool = False,
+        experimental_write_callbacks: Sequence[Callable[..., Any]] | None = None,
+        enable_async: bool = False,
+    ) -> None:
+        """Creates options.
+
+        Raises:
+            UnsupportedError: If there are callbacks of writing.
+        """
+        if experimental_write_callbacks:
+            raise UnsupportedError(
+                "A checkpoint is there when save() returns. Received: experimental_write_callbacks. Call them after it."
+            )
+        self.experimental_io_device = experimental_io_device
+        self.experimental_enable_async_checkpoint = experimental_enable_async_checkpoint
+        self.experimental_write_callbacks = experimental_write_callbacks
+        self.enable_async = enable_async
+
+
 def _check_options(options: object) -> None:
-    if options is not None:
-        raise ArgumentError(f"options must be None: a file is written whole. Received: {options!r}.")
+    if options is not None and not isinstance(options, CheckpointOptions):
+        raise ArgumentError(f"options must be None or tf.train.CheckpointOptions. Received: {options!r}.")

@@ -23,7 +23,11 @@ class UnsupportedTypeError(UnsupportedError, TypeError):
     """An argument is of a type that this platform does not compute with."""
 
 
-_KINDS = {ValueError: ArgumentError, TypeError: ArgumentTypeError, IndexError: ArgumentIndexError}
+_KINDS: dict[type[Exception], type[ArgumentError]] = {
+    ValueError: ArgumentError,
+    TypeError: ArgumentTypeError,
+    IndexError: ArgumentIndexError,
+}
 
 
 def as_invalid_argument(error: Exception, function: Callable[..., Any]) -> Exception:

@@ -79,9 +79,40 @@ def find_in_data(name: str) -> Any:
     @functools.wraps(value)
     def call(*args: Argument, **kwargs: Argument) -> Any:
         args, kwargs = map_structure(_to_numpy, (args, kwargs))
-        return map_structure(as_tensor, value(*args, **kwargs))
+        if not name.startswith("parse_"):
+            return map_structure(as_tensor, value(*args, **kwargs))
+        # What has rows of different lengths is TensorFlow's class of it here.
+        parsed = map_structure(_to_tensor, value(*args, **kwargs), is_leaf=_is_composite)
+        return _list_single(parsed, *args[1:2], **kwargs) if name == "parse_single_example" else parsed
 
     return call
+
+
+def _is_composite(value: Any) -> bool:
+    # By name: lockstep.data has these classes in a module that only programs with records import.
+    return type(value).__name__ in ("RaggedValue", "SparseValue") and isinstance(value, tuple)
+
+
+def _to_tensor(leaf: Any) -> Any:
+    """Returns a value of lockstep.data as a tensor of this package."""
+    if not _is_composite(leaf):
+        return as_tensor(leaf)
+    from lockstep.compat.tensorflow._composite_elements import RaggedTensor, SparseTensor
+
+    if type(leaf).__name__ == "RaggedValue":
+        return RaggedTensor.from_row_splits(leaf.values, leaf.row_splits)
+    return SparseTensor(leaf.indices, leaf.values, leaf.dense_shape)
+
+
+def _list_single(parsed: dict[str, Any], features: Mapping[str, Any], *_: object, **__: object) -> dict[str, Any]:
+    """Returns a parsed example with values of any number as sparse tensors of one dimension."""
+    from lockstep.compat.tensorflow._composite_elements import SparseTensor
+
+    for key, feature in features.items():
+        if type(feature).__name__ == "VarLenFeature" and isinstance(parsed[key], np.ndarray):
+            count = len(parsed[key])
+            parsed[key] = SparseTensor(np.arange(count)[:, None], parsed[key], [count])
+    return parsed
 
 
 def _to_numpy(leaf: PyTree) -> Any:

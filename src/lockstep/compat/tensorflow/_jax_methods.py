@@ -21,7 +21,7 @@ from lockstep.compat.tensorflow._dtypes import dtype_of
 from lockstep.compat.tensorflow._ops.named import name_of
 from lockstep.compat.tensorflow._shape import TensorShape
 from lockstep.compat.tensorflow._tensor import HostTensor, Reference, check_shape, device_name
-from lockstep.compat.tensorflow._visibility import PACKAGE, imports_compat, sees_tensorflow
+from lockstep.compat.tensorflow._visibility import PACKAGE, imports_compat, libraries, sees_tensorflow
 from lockstep.compat.tensorflow._visibility import note_import as note_import
 from lockstep.errors import UnsupportedError
 
@@ -58,12 +58,16 @@ def _change(cls: Any, name: str, convert: Callable[[Any], Any], original: Any = 
     # Keras' classes derive from others of its own.
     cls = cls if original else next(c for c in cls.__mro__ if name in vars(c))
     original = original or vars(cls)[name]
-    # JAX's are properties of Python, too: a lookup takes about a third longer. HostTensor's is numpy's, in C.
+    # JAX's are properties of Python, too; HostTensor's is numpy's, in C.
     read = getattr(original, "fget", None) or original.__get__
+    get_frame = sys._getframe  # pyright: ignore[reportPrivateUsage]
 
     def get(self: Any) -> Any:
-        value = read(self)
-        return convert(value) if sees_tensorflow(sys._getframe(1)) else value  # pyright: ignore[reportPrivateUsage]
+        frame = get_frame(1)
+        # Libraries first: they ask far more often than programs do.
+        if id(frame.f_globals) in libraries or not sees_tensorflow(frame):
+            return read(self)
+        return convert(read(self))
 
     setter = getattr(original, "fset", None)
     setattr(cls, name, property(get, setter, doc=getattr(original, "__doc__", None)))

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from lockstep._types import ArrayLike
+from lockstep.compat.tensorflow._composite import CompositeTensor
 from lockstep.compat.tensorflow._error_kinds import ArgumentIndexError
 from lockstep.compat.tensorflow._shape import TensorShape
 from lockstep.compat.tensorflow._tape import recording
@@ -119,7 +120,10 @@ class HostTensor(np.ndarray):
         return f"<tf.Tensor: shape={self.shape}, dtype={_type_name(self)}, numpy={_values_text(self)}>"
 
     def __str__(self) -> str:
-        return f"tf.Tensor({self.numpy()}, shape={self.shape}, dtype={_type_name(self)})"
+        # A matrix begins on a line of its own, as in TensorFlow.
+        text = str(self.numpy())
+        start = "\n" if "\n" in text else ""
+        return f"tf.Tensor({start}{text}, shape={self.shape}, dtype={_type_name(self)})"
 
 
 class Reference:
@@ -151,8 +155,12 @@ def device_name(device: Any) -> str:
 
 def _values_text(value: np.ndarray[Any, Any]) -> str:
     # numpy 2 writes np.float32(1.5) for a scalar, TensorFlow 1.5.
-    single = _base(value)[()] if value.ndim == 0 else None
-    return str(single) if isinstance(single, np.generic) else repr(_base(value) if single is None else single)
+    if value.ndim:
+        # A matrix begins on a line of its own, so that its columns stand below each other.
+        text = repr(_base(value))
+        return f"\n{text}" if "\n" in text else text
+    single = _base(value)[()]
+    return str(single) if isinstance(single, np.generic) else repr(single)
 
 
 def _type_name(value: np.ndarray[Any, Any]) -> str:
@@ -182,10 +190,17 @@ def _operand(value: ArrayLike) -> Any:
 def to_text(value: ArrayLike) -> np.ndarray[Any, Any]:
     """Returns text (`str`, `bytes`, lists or arrays of them) as an array of `bytes` objects."""
     array = _base(value) if isinstance(value, np.ndarray) else np.array(value, object)
-    flat = [e.encode() if isinstance(e, str) else bytes(e) if isinstance(e, bytes) else e for e in array.ravel()]
+    flat = [_as_bytes(e) for e in array.ravel()]
     result = np.empty(len(flat), object)
     result[:] = flat
     return result.reshape(np.ndarray.shape.__get__(array))
+
+
+def _as_bytes(element: Any) -> Any:
+    # In a list of tensors each is an array of one text.
+    if isinstance(element, np.ndarray) and element.ndim == 0:
+        element = element.item()
+    return element.encode() if isinstance(element, str) else bytes(element) if isinstance(element, bytes) else element
 
 
 def narrow(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -316,4 +331,4 @@ class Tensor(metaclass=_TensorType):
 
 def is_tensor(x: ArrayLike) -> bool:
     """Returns whether `x` is a tensor, a variable or a symbolic tensor of Keras. Source: tf.is_tensor."""
-    return isinstance(x, (Tensor, keras.KerasTensor, keras.Variable))
+    return isinstance(x, (Tensor, keras.KerasTensor, keras.Variable, CompositeTensor))

@@ -7,7 +7,8 @@ array or a variable is what it was.
 from __future__ import annotations
 
 import sys
-from types import FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any
 
 PACKAGE = "lockstep.compat"
 # Their code sees classes as they are, whatever this package has put into their modules.
@@ -15,6 +16,10 @@ _LIBRARIES = {*sys.stdlib_module_names, "jax", "jaxlib", "keras", "lockstep", "m
 _importers: set[str] = set()
 # What was found by the address of a module's names, and for which state of them: name, how many, what `tf` was.
 _found: dict[int, tuple[str, int, int, bool]] = {}
+# Libraries' names by address: JAX and Keras ask for shapes all the time. Each is kept, so that no other gets its address.
+libraries: dict[int, dict[str, Any]] = {}
+# Whether code may have the package in names of its own, by its address; each is kept, too.
+_has_own_import: dict[int, tuple[CodeType, bool]] = {}
 
 
 def note_import(frame: FrameType) -> None:
@@ -41,16 +46,26 @@ def imports_compat(frame: FrameType) -> bool:
     if found[3]:
         return True
     code = frame.f_code
+    known = _has_own_import.get(id(code))
+    if known is None:
+        may_have = bool(code.co_freevars) or any(name.startswith(PACKAGE) for name in code.co_names)
+        known = _has_own_import[id(code)] = (code, may_have)
     # Asking for f_locals copies them. Of a function's own names modules alone count: JAX's frames hold the functions of
     # this package that they trace.
-    if not code.co_freevars and not any(name.startswith(PACKAGE) for name in code.co_names):
+    if not known[1]:
         return False
     return any(isinstance(v, ModuleType) and v.__name__.startswith(PACKAGE) for v in frame.f_locals.values())
 
 
 def sees_tensorflow(frame: FrameType) -> bool:
     """Returns whether the code of a frame is a program's that imports this package, and not a library's."""
-    return frame.f_globals.get("__name__", "").partition(".")[0] not in _LIBRARIES and imports_compat(frame)
+    names = frame.f_globals
+    if id(names) in libraries:
+        return False
+    if names.get("__name__", "").partition(".")[0] in _LIBRARIES:
+        libraries[id(names)] = names
+        return False
+    return imports_compat(frame)
 
 
 def _home(value: object) -> str:

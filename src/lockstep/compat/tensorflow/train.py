@@ -21,12 +21,13 @@ _DATA = (
     "SequenceExample",
 )
 _CHECKPOINTS = ("checkpoints_iterator", "get_checkpoint_state", "list_variables", "load_checkpoint", "load_variable")
-_OWN = ("Checkpoint", "CheckpointManager")
+_OWN = ("Checkpoint", "CheckpointManager", "CheckpointOptions")
 _V1 = "lockstep.compat.tensorflow.compat.v1.train"
 
-__all__ = ["BytesList", "Checkpoint", "CheckpointManager", "ClusterSpec", "Example", "Feature", "FeatureList"]
-__all__ += ["FeatureLists", "Features", "FloatList", "Int64List", "SequenceExample", "checkpoints_iterator"]
-__all__ += ["get_checkpoint_state", "latest_checkpoint", "list_variables", "load_checkpoint", "load_variable"]
+__all__ = ["BytesList", "Checkpoint", "CheckpointManager", "CheckpointOptions", "ClusterSpec", "Example", "Feature"]
+__all__ += ["FeatureList", "FeatureLists", "Features", "FloatList", "Int64List", "SequenceExample"]
+__all__ += ["checkpoints_iterator", "get_checkpoint_state", "latest_checkpoint", "list_variables", "load_checkpoint"]
+__all__ += ["load_variable"]
 
 _other = _missing.getter(__name__)
 

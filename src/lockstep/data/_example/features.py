@@ -198,9 +198,10 @@ def as_dtype(dtype: DType) -> np.dtype[Any]:
     )
 
 
-def _check_shape(shape: Sequence[int]) -> tuple[int, ...]:
+def _check_shape(shape: Sequence[int] | int) -> tuple[int, ...]:
     try:
-        sizes = tuple(int(size) for size in shape)
+        # One size for an array of one dimension, as in TensorFlow.
+        sizes = (shape,) if isinstance(shape, int) else tuple(int(size) for size in shape)
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"shape is a list of sizes, [] for a scalar; received {shape!r}.") from error
     # -1, an unknown size, is for FixedLenSequenceFeature's first axis alone, which is not named.

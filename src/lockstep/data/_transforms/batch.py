@@ -5,17 +5,19 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 
 from lockstep._nest import canonical
 from lockstep._types import ArrayLike, PyTree
-from lockstep.data import _columns, _spec
+from lockstep.data import _check, _columns, _spec
 from lockstep.data._blocks import Block, array_block, join_blocks
 from lockstep.data._columns import Column, Columns, Ragged, Rows
+from lockstep.data._composite import kind_of
 from lockstep.data._map_program import InvalidElementError
+from lockstep.data._peek import is_declared
 from lockstep.data._plan import UNKNOWN, Cursor, DeferredError, Node, Run, State, Transformation
 from lockstep.data._structure import TEXT
 from lockstep.errors import ArgumentError, InputError
@@ -24,7 +26,7 @@ from lockstep.errors import ArgumentError, InputError
 class Batch(Transformation):
     """Elements stacked into batches of `size`; a last one with fewer is left out if `drop` is true."""
 
-    def __init__(self, upstream: Node, size: int, drop: bool, padding: Padding | None = None) -> None:
+    def __init__(self, upstream: Node, size: int, drop: bool, padding: Collate | None = None) -> None:
         super().__init__(upstream)
         self.size = size
         self.drop = drop
@@ -40,7 +42,7 @@ class Batch(Transformation):
             elements = self._padding.spec(elements)
         count = self.upstream.cardinality
         # With a known cardinality the last batch is known to be full; tf.data leaves its axis unknown.
-        exact = self.drop or (count >= 0 and count % self.size == 0)
+        exact = self.drop or (count >= 0 and count % self.size == 0 and not is_declared())
         return _spec.add_batch_axis(elements, self.size if exact else None)
 
     @property
@@ -53,8 +55,25 @@ class Batch(Transformation):
         return f"Batch({self.size}, {self.drop})"
 
 
+class Collate(Protocol):
+    """A way to make a batch of the columns of its elements."""
+
+    def spec(self, spec: PyTree) -> Any:
+        """Returns the spec of the elements as they are in a batch."""
+        ...
+
+    def __call__(self, columns: Columns) -> Columns:
+        """Returns the batch, without columns of rows that differ."""
+        ...
+
+
+def batch_plan(upstream: Node, batch_size: ArrayLike, drop: bool, collate: Collate) -> Node:
+    """Returns the plan of batches that `collate` makes; raises `ArgumentError` for a size below 1."""
+    return Batch(upstream, _check.at_least(1, batch_size, "batch_size"), bool(drop), collate)
+
+
 class _BatchCursor:
-    def __init__(self, upstream: Cursor, size: int, drop: bool, padding: Padding | None) -> None:
+    def __init__(self, upstream: Cursor, size: int, drop: bool, padding: Collate | None) -> None:
         self._upstream = upstream
         self._size = size
         self._drop = drop
@@ -97,7 +116,7 @@ class StackedStore:
 
     block: Block
     size: int
-    padding: Padding | None
+    padding: Collate | None
 
     @property
     def is_vectorized(self) -> bool:
@@ -122,6 +141,7 @@ class StackedStore:
         columns = block.take()
         if self.padding is not None:
             return self.padding(columns)
+        columns = jax.tree.map(_stack_composites, columns)
         for column in jax.tree.leaves(columns):
             if isinstance(column, Ragged):
                 shapes = [np.shape(v) if not hasattr(v, "element_spec") else "a dataset" for v in column.values]
@@ -138,6 +158,12 @@ class StackedStore:
         rows = self.batch(row).rows
         store = self.block.store
         return f"the batch from {store.describe(int(rows[0]))} to {store.describe(int(rows[-1]))}"
+
+
+def _stack_composites(column: Column) -> Any:
+    """Returns a column of composite values as one of them; others as they are."""
+    kind = kind_of(column.values[0]) if isinstance(column, Ragged) else None
+    return column if kind is None else kind.stack(list(column.values))
 
 
 class Unbatch(Transformation):
@@ -204,15 +230,21 @@ def _rows_of(block: Block) -> Block:
     if isinstance(store, StackedStore) and store.padding is None:
         return store.batch(int(block.rows[0]))
     where = store.describe(int(block.rows[0]))
-    element = _columns.element(block.take(), 0)
+    given = _columns.element(block.take(), 0)
+    element = jax.tree.map(_rows_of_composite, given)
     # A scalar among the arrays has no rows to split.
-    lengths = {np.shape(leaf)[0] if np.ndim(leaf) else None for leaf in jax.tree.leaves(element)}
+    lengths = {len(leaf) if isinstance(leaf, Ragged) or np.ndim(leaf) else None for leaf in jax.tree.leaves(element)}
     if len(lengths) != 1 or None in lengths:
         raise InvalidElementError(
-            f"unbatch needs arrays with the same first axis. Received: {_spec.spec_of(element)} at {where}. Batch the "
+            f"unbatch needs arrays with the same first axis. Received: {_spec.spec_of(given)} at {where}. Batch the "
             "elements first, or map them to arrays."
         )
     return array_block(element, where + ", row")
+
+
+def _rows_of_composite(leaf: Any) -> Any:
+    kind = kind_of(leaf)
+    return leaf if kind is None else _columns.column(kind.rows(leaf))
 
 
 class Rebatch(Transformation):

@@ -14,7 +14,7 @@ from lockstep._types import Element, PyTree
 from lockstep.data import _blocks, _columns, _spec, _structure
 from lockstep.data._blocks import Block, array_block
 from lockstep.data._map_program import MapProgram, wrap_error
-from lockstep.data._peek import peek_spec, spec_if_known
+from lockstep.data._peek import exact_sizes, peek_spec, spec_if_known
 from lockstep.data._plan import (
     CHUNK,
     INFINITE,
@@ -74,7 +74,8 @@ class GroupByWindow(FunctionTransformation):
     @property
     def spec(self) -> Any:
         if self._spec is None:
-            self._spec = self._spec_of_unread() or peek_spec(self)
+            with exact_sizes():
+                self._spec = self._spec_of_unread() or peek_spec(self)
         return self._spec
 
     def _spec_of_unread(self) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from lockstep.data import _columns
 from lockstep.data._blocks import Block, join_blocks
-from lockstep.data._peek import first_elements, peek_spec, spec_if_known
+from lockstep.data._peek import first_elements, is_declared, peek_spec, spec_if_known
 from lockstep.data._plan import (
     INFINITE,
     UNKNOWN,
@@ -31,18 +31,26 @@ class Interleave(FunctionTransformation):
         self.cycle = cycle
         self.block = block
         self._spec: Any = None
+        self._declared: Any = None
 
     def open(self, run: Run) -> Cursor:
         return _InterleaveCursor(self, self.upstream.open(run), run)
 
     @property
     def spec(self) -> Any:
+        if is_declared():
+            if self._declared is None:
+                self._declared = self._look()
+            return self._declared
         if self._spec is None:
-            # Of the first two datasets: they may be empty, and then an element shows it.
-            first = [] if self.captures_iterator else first_elements(self.upstream, 2)
-            specs = [spec for e in first if (spec := spec_if_known(self.function(e))) is not None]
-            self._spec = functools.reduce(lambda a, b: generalize(a, b) or a, specs) if specs else peek_spec(self)
+            self._spec = self._look()
         return self._spec
+
+    def _look(self) -> Any:
+        """Returns the spec of the first two datasets: they may be empty, and then an element shows it."""
+        first = [] if self.captures_iterator else first_elements(self.upstream, 2)
+        specs = [spec for e in first if (spec := spec_if_known(self.function(e))) is not None]
+        return functools.reduce(lambda a, b: generalize(a, b) or a, specs) if specs else peek_spec(self)
 
     @property
     def cardinality(self) -> int:

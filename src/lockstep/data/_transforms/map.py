@@ -15,7 +15,7 @@ from lockstep._types import ArrayLike, Element, PyTree
 from lockstep.data import _blocks, _columns, _division, _structure
 from lockstep.data._blocks import Block, FailedElement, MappedStore, array_block, elements_or_errors
 from lockstep.data._map_program import MapProgram, wrap_error
-from lockstep.data._peek import example_of, peek_spec, spec_if_known
+from lockstep.data._peek import exact_sizes, example_of, is_declared, open_declared, peek_spec, spec_if_known
 from lockstep.data._plan import UNKNOWN, Cursor, FunctionTransformation, Node, Run, State
 from lockstep.data._structure import TEXT
 from lockstep.data._transforms.errors import (
@@ -62,8 +62,9 @@ class Map(_ProgramTransformation):
     def spec(self) -> Any:
         if self._spec is None:
             # A trace gives the spec for nothing; without one two elements are computed.
-            self._spec = self.program.spec or peek_spec(self, self.upstream)
-        return self._spec
+            with exact_sizes():
+                self._spec = self.program.spec or peek_spec(self, self.upstream)
+        return open_declared(self._spec, self.upstream) if is_declared() else self._spec
 
     @property
     def label(self) -> str:
@@ -193,7 +194,13 @@ def program_of(upstream: Node, function: Callable[..., Any]) -> MapProgram:
             f"A transformation needs a function of an element. Received: {function!r}. Example: "
             "lambda x, y: (x / 255, y)"
         )
-    return MapProgram(function, lambda: spec_if_known(upstream), lambda: example_of(upstream))
+
+    def spec() -> Any:
+        # Kept, and compiled for.
+        with exact_sizes():
+            return spec_if_known(upstream)
+
+    return MapProgram(function, spec, lambda: example_of(upstream))
 
 
 def evaluate_predicate(program: MapProgram, block: Block, origin: Block) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -227,7 +234,8 @@ class Scan(FunctionTransformation):
     @property
     def spec(self) -> Any:
         if self._spec is None:
-            self._spec = peek_spec(self, self.upstream)
+            with exact_sizes():
+                self._spec = peek_spec(self, self.upstream)
         return self._spec
 
 

@@ -17,6 +17,8 @@ from lockstep.data._map_program import wrap_error
 from lockstep.data._peek import spec_if_known
 from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State, Transformation
 from lockstep.data._record_files import Files
+from lockstep.data._sources import Arrays
+from lockstep.data._transforms.interleave import Interleave
 from lockstep.errors import InputError
 
 # Returns the number of the shard of an element.
@@ -25,9 +27,33 @@ ShardOf = Callable[[Element], int]
 Read = Callable[[StoredElements], Node]
 
 
-def files_of(stored: StoredElements, paths: Sequence[str] | None = None) -> Node:
-    """Returns the plan that reads files of stored elements one after another, all by default."""
-    return StoredFiles(stored.files if paths is None else paths, stored)
+# Of how many shards elements are taken in turns, as `interleave` does by default.
+_CYCLE = 16
+
+
+def files_of(stored: StoredElements) -> Node:
+    """Returns the plan that reads stored elements, of several shards in turns, as TensorFlow does."""
+    if len(stored.counts) < 2:
+        return StoredFiles(stored.files, stored)
+    return _StoredShards(stored)
+
+
+class _StoredShards(Interleave):
+    """The elements of all shards in turns."""
+
+    def __init__(self, stored: StoredElements) -> None:
+        names = Arrays(_columns.from_arrays(stored.files))
+        super().__init__(names, lambda name: StoredFiles([name.decode()], stored), _CYCLE, 1)
+        self._stored = stored
+
+    @property
+    def spec(self) -> Any:
+        return self._stored.spec
+
+    @property
+    def cardinality(self) -> int:
+        # A worker that shares the files reads some of the names.
+        return sum(self._stored.counts.values()) if isinstance(self.upstream, Arrays) else UNKNOWN
 
 
 class StoredFiles(Files):

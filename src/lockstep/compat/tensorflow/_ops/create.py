@@ -11,12 +11,14 @@ import keras
 import numpy as np
 
 from lockstep._types import Tensor
+from lockstep.compat.tensorflow._composite import CompositeTensor
 from lockstep.compat.tensorflow._dtypes import as_dtype, float32
 from lockstep.compat.tensorflow._error_kinds import ArgumentTypeError
 from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._spec import TensorSpec
 from lockstep.compat.tensorflow._tensor import as_host, to_text
 from lockstep.compat.tensorflow._types import DTypeLike, ShapeLike, SizeLike
+from lockstep.data import DatasetSpec
 from lockstep.errors import ArgumentError
 
 __all__ = ["bitcast", "cast", "constant", "convert_to_tensor", "eye", "fill", "identity", "identity_n", "linspace"]
@@ -85,8 +87,12 @@ def convert_to_tensor(
     return as_host(to_text(tensor) if wanted.dtype == object else tensor.astype(wanted.dtype))
 
 
-def type_spec_from_value(value: Tensor) -> TensorSpec:
+def type_spec_from_value(value: Any) -> Any:
     """Returns the spec of a tensor. Source: tf.type_spec_from_value."""
+    if isinstance(value, CompositeTensor):
+        return value.spec
+    if hasattr(value, "element_spec"):
+        return DatasetSpec(value.element_spec)
     return TensorSpec.from_tensor(convert_to_tensor(value))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lockstep._types import Tensor
+from lockstep.compat.tensorflow._composite import handler_of, handlers
 from lockstep.compat.tensorflow._error_kinds import as_invalid_argument
 from lockstep.compat.tensorflow._types import Argument
 
@@ -89,8 +90,11 @@ def _record_result(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def recording(*args: Argument, **kwargs: Argument) -> Any:
+        handler = handler_of(args, kwargs) if handlers else None
         try:
-            value = function(*args, **kwargs)
+            value = (
+                function(*args, **kwargs) if handler is None else handler(function.__name__, recording, args, kwargs)
+            )
         except (ValueError, TypeError, IndexError) as error:
             converted = as_invalid_argument(error, function)
             if converted is error:

@@ -30,8 +30,10 @@ _lock = threading.Lock()
 _state: dict[Any, Any] = {}
 
 
-def set_seed(seed: int) -> None:
+def set_seed(seed: int | None) -> None:
     """Makes what follows repeatable: random numbers, Keras' initial weights, and the order of shuffled data.
+
+    `None` makes it differ from run to run again.
 
     It seeds Python's and numpy's global generators too, from which Keras and lockstep take their seeds. The numbers are
     not TensorFlow's.
@@ -42,13 +44,13 @@ def set_seed(seed: int) -> None:
     # Keras and lockstep.data draw their first seeds from these two generators.
     _python_random.seed(number)
     # numpy's old generator takes 32 bits.
-    np.random.seed(number % 2**32)
+    np.random.seed(None if number is None else number % 2**32)
     # Keras makes its global generator when it is first used, with a seed out of Python's generator, and has no public
     # way to drop it.
     global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, None)
     random_in_model.start_anew()
     with _lock:
-        _state["generator"] = np.random.default_rng(number % 2**64)
+        _state["generator"] = np.random.default_rng(None if number is None else number % 2**64)
 
 
 # Map functions of data sets that raise it are called for each element instead, in order.
@@ -315,6 +317,40 @@ class Generator:
         """Creates a generator of a random seed; `alg` must be `None`."""
         _check_algorithm("auto_select" if alg is None else alg)
         return cls()
+
+    @classmethod
+    def from_state(cls, state: Tensor, alg: str | None = None) -> Generator:
+        """Creates a generator that goes on from the `state` of another; `alg` must be `None`."""
+        _check_algorithm("auto_select" if alg is None else alg)
+        generator = cls()
+        generator.reset(state)
+        return generator
+
+    @property
+    def state(self) -> Any:
+        """The state, uint64 (6,); not TensorFlow's, whose numbers differ, too."""
+        state: Any = self._rng.bit_generator.state
+        numbers = (state["state"]["state"], state["state"]["inc"])
+        # numpy keeps half of a drawn number of 64 bits for the next one of 32.
+        halves = [part for number in numbers for part in divmod(number, 2**64)]
+        return as_host(np.array([*halves, state["has_uint32"], state["uinteger"]], np.uint64))
+
+    def reset(self, state: Tensor) -> None:
+        """Goes on from a `state`."""
+        parts = [int(n) for n in np.asarray(state)]
+        if len(parts) != 6:
+            raise ArgumentError(f"A state has six numbers, as Generator.state gives them. Received: {len(parts)}.")
+        first, second = ((parts[i] << 64) + parts[i + 1] for i in (0, 2))
+        self._rng.bit_generator.state = {
+            "bit_generator": "PCG64",
+            "state": {"state": first, "inc": second},
+            "has_uint32": parts[4],
+            "uinteger": parts[5],
+        }
+
+    def reset_from_seed(self, seed: int) -> None:
+        """Begins anew, as a generator of this seed."""
+        self.reset(Generator.from_seed(seed).state)
 
     def uniform(
         self,

@@ -15,10 +15,12 @@ from lockstep._types import PyTree, Tensor
 from lockstep.compat.tensorflow import errors
 from lockstep.compat.tensorflow._ops.named import is_of_replica
 from lockstep.compat.tensorflow._spec import as_specs
-from lockstep.compat.tensorflow._tensor import HostTensor, as_host, as_tensor
+from lockstep.compat.tensorflow._tensor import HostTensor, as_host
+from lockstep.compat.tensorflow._types import DTypeLike, ShapeLike
 from lockstep.compat.tensorflow.data._iterator import Iterator
 from lockstep.compat.tensorflow.data._options import Options
-from lockstep.data.internal import Run
+from lockstep.compat.tensorflow.data._ragged_row import as_numpy, as_value
+from lockstep.data.internal import Run, batch_plan, declared_sizes
 from lockstep.errors import UnsupportedError
 
 
@@ -43,7 +45,9 @@ class Dataset(_data.Dataset):
     @property
     def element_spec(self) -> Any:
         """Returns the structure of `tf.TensorSpec`s of the elements."""
-        return as_specs(super().element_spec)
+        # Sizes of batches are those that TensorFlow shows: another one may be compiled for, but is not told.
+        with declared_sizes():
+            return as_specs(super().element_spec)
 
     def cardinality(self) -> Any:
         """Returns the number of elements, -1 if there is no end, -2 if it is unknown; as a tensor of int64."""
@@ -73,14 +77,50 @@ class Dataset(_data.Dataset):
         # As wraps tells, the function's own code decides whether it may be called for many elements at once.
         @functools.wraps(function)
         def call(*values: Tensor) -> Any:
-            result = function(*[map_structure(as_tensor, v) for v in values])
+            result = function(*[map_structure(as_value, v) for v in values])
             # Arrays leave as numpy's, so that nothing of this package reaches lockstep.
             return map_structure(lambda leaf: leaf.view(np.ndarray) if isinstance(leaf, HostTensor) else leaf, result)
 
         return call
 
     def _convert_element(self, element: PyTree) -> Any:
-        return map_structure(as_tensor, element)
+        return map_structure(as_value, element)
+
+    def as_numpy_iterator(self) -> Iterator:
+        """Returns an iterator over elements of numpy arrays and `bytes`."""
+        return self._iterator(lambda element: map_structure(as_numpy, element), self._next_run())
+
+    def ragged_batch(
+        self,
+        batch_size: int,
+        drop_remainder: bool = False,
+        row_splits_dtype: DTypeLike = "int64",
+        name: str | None = None,
+    ) -> Dataset:
+        """Batches elements that differ in shape into ragged tensors. Source: tf.data.Dataset.ragged_batch.
+
+        Raises:
+            ArgumentError: If `row_splits_dtype` is not tf.int32 or tf.int64.
+            InputError: While iterating, if the number of axes of elements is not known.
+        """
+        # Imported when it is used: few programs have ragged tensors.
+        from lockstep.compat.tensorflow.data._collate import RaggedCollate
+
+        collate = RaggedCollate(lambda: self._plan.spec, row_splits_dtype)
+        return self._add_batches(batch_size, drop_remainder, collate)
+
+    def sparse_batch(self, batch_size: int, row_shape: ShapeLike, name: str | None = None) -> Dataset:
+        """Batches arrays that are no larger than `row_shape` into sparse tensors. Source: tf.data.Dataset.sparse_batch.
+
+        Raises:
+            InputError: While iterating, if an element does not fit.
+        """
+        from lockstep.compat.tensorflow.data._collate import SparseCollate
+
+        return self._add_batches(batch_size, False, SparseCollate(row_shape))
+
+    def _add_batches(self, batch_size: int, drop_remainder: bool, collate: Any) -> Dataset:
+        return self._add(batch_plan(self._plan, batch_size, drop_remainder, collate))  # pyright: ignore[reportReturnType]
 
 
 # Transformations of lockstep.data make datasets of this class, so that a chain of them stays here.

@@ -48,7 +48,8 @@ __all__ = ["AUTOTUNE", "AutoShardPolicy", "AutotuneAlgorithm", "AutotuneOptions"
 __all__ += ["DistributeOptions", "ExternalStatePolicy", "INFINITE_CARDINALITY", "OptimizationOptions", "Optional"]
 __all__ += ["RandomDataset", "Reducer", "SHARD_HINT", "SqlDataset", "TFRecordWriter", "ThreadingOptions"]
 __all__ += ["UNKNOWN_CARDINALITY", "assert_cardinality", "at", "bucket_by_sequence_length", "cardinality"]
-__all__ += ["choose_from_datasets", "copy_to_device", "enable_debug_mode", "enumerate_dataset", "from_list"]
+__all__ += ["choose_from_datasets", "copy_to_device", "dense_to_ragged_batch", "dense_to_sparse_batch"]
+__all__ += ["enable_debug_mode", "enumerate_dataset", "from_list"]
 __all__ += ["get_next_as_optional", "get_single_element", "get_structure", "group_by_reducer", "group_by_window"]
 __all__ += ["ignore_errors", "load", "make_batched_features_dataset", "make_csv_dataset", "map_and_batch"]
 __all__ += ["pad_to_cardinality", "parallel_interleave", "parse_example_dataset", "prefetch_to_device"]
@@ -275,6 +276,18 @@ def snapshot(
 def get_single_element(dataset: _DatasetLike) -> _Any:
     """Returns the only element. Source: tf.data.experimental.get_single_element."""
     return dataset.get_single_element()
+
+
+def dense_to_ragged_batch(
+    batch_size: int, drop_remainder: bool = False, row_splits_dtype: _DTypeLike = "int64"
+) -> _Transformation:
+    """Batches into ragged tensors, for `apply`. Source: tf.data.experimental.dense_to_ragged_batch."""
+    return lambda dataset: dataset.ragged_batch(batch_size, drop_remainder, row_splits_dtype)
+
+
+def dense_to_sparse_batch(batch_size: int, row_shape: _Argument) -> _Transformation:
+    """Batches into sparse tensors, for `apply`. Source: tf.data.experimental.dense_to_sparse_batch."""
+    return lambda dataset: dataset.sparse_batch(batch_size, row_shape)
 
 
 def enumerate_dataset(start: int = 0) -> _Transformation:

@@ -6,6 +6,7 @@ import contextlib as _contextlib
 import glob as _glob
 import os as _os
 import shutil as _shutil
+from collections.abc import Generator as _Generator
 from collections.abc import Iterator as _Iterator
 from pathlib import Path as _Path
 from typing import IO as _IO
@@ -24,7 +25,7 @@ __all__ += ["rename", "rmtree", "stat", "walk"]
 
 
 @_contextlib.contextmanager
-def _tensorflows_errors() -> _Iterator[None]:
+def _tensorflows_errors() -> _Generator[None]:
     """Raises the system's errors as those of tf.errors, which are the system's classes, too."""
     try:
         yield
