@@ -175,6 +175,11 @@ class Variable(keras.Variable):
         """Returns the value as a tensor."""
         return self.value
 
+    @property
+    def initializer(self) -> None:
+        """`None`, as in TensorFlow outside of graphs: a variable has its first value from the start."""
+        return None
+
     def initialized_value(self) -> Any:
         """Returns the value as a tensor."""
         return self.value
