@@ -84,8 +84,8 @@ def _look_up(module: str, name: str) -> _Any:
     if missing is not None:
         raise missing
     error = AttributeError(
-        f"tf{internal.removeprefix('tensorflow')}.{name} is internal to TensorFlow, which has no public name for it. Use a public name of "
-        "TensorFlow that docs/tensorflow.md lists, Keras, or JAX."
+        f"tf{internal.removeprefix('tensorflow')}.{name} is internal to TensorFlow, which has no public name for it. "
+        "Use a public name of TensorFlow that docs/tensorflow.md lists, Keras, or JAX."
     )
     error.add_note(_pointer("tensorflow-names"))
     raise error
