@@ -127,12 +127,16 @@ class PerReplica(DistributedValues):
         found._values, found._stack, found.shapes = None, stack, (each,) * count
         return found
 
-    @cached_property
+    @property
     def values(self) -> tuple[Any, ...]:
         """The values of the replicas of this process, in their order, each on its replica's device.
 
         They can be computed with together, as if they were on one device: `jnp.concatenate(per_replica.values)`.
         """
+        return self._free_values
+
+    @cached_property
+    def _free_values(self) -> tuple[Any, ...]:
         found = self.on_devices
         return tuple(map(_free, found)) if len(found) > 1 else found
 
