@@ -182,12 +182,13 @@ def main() -> None:
 
         loading = absent.loading
         shim.install(roots)
+        shim.see_methods(_name_of(file))
     _watch_expectations()
     signal.signal(signal.SIGALRM, _end)
     with open(settings["out"], "a") as out:
         loading["now"] = True
         try:
-            module = _load(file, root_of(file))
+            module = _load(file)
         except BaseException as error:
             last = traceback.extract_tb(error.__traceback__)
             out.write(
@@ -212,7 +213,9 @@ def main() -> None:
         result = _Result(out, roots)
         for test in _tests_of(unittest.defaultTestLoader.loadTestsFromModule(module)):
             name = ".".join(test.id().split(".")[-2:])
-            if name not in done and (only is None or only in name):
+            # A method of TestCase that has a test's name.
+            is_test = not name.endswith(".test_session")
+            if is_test and name not in done and (only is None or only in name):
                 _run(test, result)
         out.write(json.dumps({"test": "(end)", "outcome": "end"}) + "\n")
     os._exit(0)
@@ -245,9 +248,13 @@ def _is_skip() -> bool:
     return isinstance(sys.exc_info()[1], unittest.SkipTest)
 
 
-def _load(file: Path, root: Path) -> ModuleType:
-    # Its name is the one it has in its package, for relative names in it.
-    name = ".".join(file.relative_to(root).with_suffix("").parts)
+def _name_of(file: Path) -> str:
+    """Returns the name that a file has in its package."""
+    return ".".join(file.relative_to(root_of(file)).with_suffix("").parts)
+
+
+def _load(file: Path) -> ModuleType:
+    name = _name_of(file)
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

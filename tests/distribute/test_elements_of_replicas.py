@@ -60,7 +60,6 @@ def test_options_are_checked() -> None:
     for wrong in (
         {"experimental_replication_mode": "PER_TASK"},
         {"experimental_per_replica_buffer_size": 0},
-        {"experimental_place_dataset_on_device": True, "experimental_fetch_to_device": False},
     ):
         with pytest.raises(ArgumentError, match="Received: "):
             InputOptions(**wrong)  # pyright: ignore[reportArgumentType]

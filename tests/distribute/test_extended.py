@@ -86,6 +86,20 @@ def test_the_value_of_one_local_replica_is_a_tensor() -> None:
     assert not hasattr(ls.distribute.PerReplica([1, 2]), "shape")
 
 
+def test_values_of_replicas_are_computed_with_together() -> None:
+    own = TWO.run(lambda: tf.cast(tf.fill([2], _number()), tf.float32))
+    for values in (own.values, TWO.experimental_local_results(own)):
+        assert tf.concat(values, axis=0).tolist() == [0, 0, 1, 1]
+        assert (values[0] + values[1]).tolist() == [1, 1] and float(tf.reduce_mean(values)) == 0.5
+    # They go back to where they were.
+    again = TWO.run(lambda v: v + 1, args=(ls.distribute.PerReplica(own.values),))
+    assert [v.tolist() for v in again.values] == [[1, 1], [2, 2]]
+    mean = tf.keras.metrics.Mean()
+    for value in own.values:
+        mean.update_state(value)
+    assert float(mean.result()) == 0.5
+
+
 def test_variables_without_aggregation_keep_each_replicas_value() -> None:
     v = tf.Variable(1.0)
 

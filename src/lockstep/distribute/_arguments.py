@@ -159,14 +159,14 @@ def stacked(value: PerReplica, shapes: Sequence[Shape], replicas: Replicas) -> j
             f"Values of replicas may differ in size, not in their number of dimensions. Received: {list(shapes)}."
         )
     common = tuple(max(sizes) for sizes in zip(*shapes, strict=True))
-    if any(map(is_traced, value.values)):
-        return jnp.concatenate([_filled_up(v, common) for v in value.values])
+    if any(map(is_traced, value.on_devices)):
+        return jnp.concatenate([_filled_up(v, common) for v in value.on_devices])
     with jax.ensure_compile_time_eval():  # Also where an outer function is traced.
         return _stack(value, shapes, common, replicas)
 
 
 def _stack(value: PerReplica, shapes: Sequence[Shape], common: Shape, replicas: Replicas) -> jax.Array:
-    rows = [_on(device, v, common) for (_, device), v in zip(replicas.local, value.values, strict=True)]
+    rows = [_on(device, v, common) for (_, device), v in zip(replicas.local, value.on_devices, strict=True)]
     whole = (replicas.count, *rows[0].shape[1:]) if not common else (replicas.count * common[0], *common[1:])
     stack = jax.make_array_from_single_device_arrays(whole, replicas.by_example, rows)
     # Padded rows are not what the value holds.

@@ -43,13 +43,12 @@ class InputOptions:
         experimental_fetch_to_device: Whether values are put on their replicas' devices (default), or stay numpy arrays.
         experimental_replication_mode: "PER_WORKER" (default), one pipeline for each worker; or "PER_REPLICA", one for
             each replica, for `distribute_datasets_from_function`.
-        experimental_place_dataset_on_device: Whether elements wait on the devices. They are computed on the host and
-            copied ahead of time in either case.
+        experimental_place_dataset_on_device: Whether elements wait on the devices, whatever
+            `experimental_fetch_to_device` says. They are computed on the host in either case.
         experimental_per_replica_buffer_size: How many elements wait for a replica. Values are the same for any.
 
     Raises:
-        ArgumentError: If a mode is unknown, a size is no positive number, or elements are to be on devices and
-            `experimental_fetch_to_device` is False.
+        ArgumentError: If a mode is unknown, or a size is no positive number.
 
     Source: tf.distribute.InputOptions.
     """
@@ -72,11 +71,6 @@ class InputOptions:
         if size is not None and (type(size) is not int or size < 1):
             raise ArgumentError(
                 f"experimental_per_replica_buffer_size must be a positive whole number. Received: {size!r}. Example: 2"
-            )
-        if self.experimental_place_dataset_on_device and self.experimental_fetch_to_device is False:
-            raise ArgumentError(
-                "Elements on the devices cannot stay on the host. Received: experimental_place_dataset_on_device=True "
-                "and experimental_fetch_to_device=False. Leave one out."
             )
 
     @property
@@ -190,7 +184,8 @@ class _Shares:
 
     def __init__(self, replicas: Replicas, options: InputOptions) -> None:
         self._replicas = replicas
-        self._to_devices = options.experimental_fetch_to_device is not False
+        place = options.experimental_place_dataset_on_device
+        self._to_devices = options.experimental_fetch_to_device is not False or place
 
     def rows(self, count: int) -> slice | None:
         """Returns the rows of a batch for this process: those of its first replica to those of its last."""

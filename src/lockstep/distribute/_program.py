@@ -20,10 +20,11 @@ from lockstep._engine.step.jaxprs import is_traced, name_of
 from lockstep._engine.step.program_digest import describe
 from lockstep._engine.step.replicas import AXIS, Replicas
 from lockstep._types import Array, Batch, Jaxpr, PyTree, Variable
+from lockstep.distribute._again import Again
 from lockstep.distribute._arguments import OWN, OWN_SCALAR, Fixed, Numbers, Shapes, rows_of
 from lockstep.distribute._collectives import Traced
 from lockstep.distribute._context import ReplicaContext
-from lockstep.distribute._trace import Again, Known, Made, Trace
+from lockstep.distribute._trace import Known, Made, Trace
 from lockstep.distribute._values import PerReplica, Shape
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from lockstep._engine.step.jaxprs import name_of
 from lockstep._engine.step.replicas import Replicas
 from lockstep._nest import structure
 from lockstep._types import PyTree
+from lockstep.distribute._again import Again
 from lockstep.distribute._arguments import Fixed, Numbers, Sorted
 from lockstep.distribute._options import RunOptions, run_options
 from lockstep.distribute._program import Program
-from lockstep.distribute._trace import Again
 from lockstep.distribute._values import is_variable
 from lockstep.errors import ArgumentError
 

@@ -17,6 +17,7 @@ from lockstep._engine.step.replica_invariance import find_varying
 from lockstep._engine.step.replicas import AXIS
 from lockstep._nest import flatten
 from lockstep._types import PyTree, Variable
+from lockstep.distribute._again import Again
 from lockstep.distribute._arguments import Fixed
 from lockstep.distribute._context import ReplicaContext, as_replica
 from lockstep.distribute._values import is_variable
@@ -28,10 +29,6 @@ if TYPE_CHECKING:
 
 # A layer's variables are there after one trace, an optimizer's after the next.
 _MOST_TRACES = 4
-
-
-class Again(Exception):  # It is a way out of a trace, not an error.
-    """A trace has found what it should have known at its start, and is to be made again."""
 
 
 @dataclass

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from jax._src.array import ArrayImpl  # jax.device_put cannot take an array's device away without a copy by the host.
 
+from lockstep._engine.step.jaxprs import is_traced
 from lockstep._engine.step.replicas import Replicas
 from lockstep._nest import flatten
 from lockstep._types import PyTree
@@ -127,7 +129,20 @@ class PerReplica(DistributedValues):
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """The values of the replicas of this process, in their order."""
+        """The values of the replicas of this process, in their order, each on its replica's device.
+
+        They can be computed with together, as if they were on one device: `jnp.concatenate(per_replica.values)`.
+        """
+        return self._free_values
+
+    @cached_property
+    def _free_values(self) -> tuple[Any, ...]:
+        found = self.on_devices
+        return tuple(map(_free, found)) if len(found) > 1 else found
+
+    @property
+    def on_devices(self) -> tuple[Any, ...]:
+        """The values of the replicas of this process, which JAX refuses to bring together."""
         if self._values is None:
             assert self._stack is not None and self.shapes is not None
             # JAX lists shards by device, which need not be the order of the replicas.
@@ -149,7 +164,14 @@ class PerReplica(DistributedValues):
         """The shapes of the values of this process."""
         if self._values is None and self.shapes:
             return self.shapes[:1]
-        return tuple(tuple(np.shape(v)) for v in self.values)
+        return tuple(tuple(np.shape(v)) for v in self.on_devices)
+
+
+def _free(value: Any) -> Any:
+    """Returns an array that JAX moves to where it is needed, without a copy until then."""
+    if not isinstance(value, ArrayImpl) or is_traced(value) or not value.committed:
+        return value
+    return ArrayImpl(value.aval, value.sharding, [value], committed=False)
 
 
 class Mirrored(DistributedValues):

@@ -26,6 +26,7 @@ from lockstep._engine.step.replica_invariance import mark_varying, probe
 from lockstep._engine.step.replicas import AXIS
 from lockstep._types import Array, PyTree, Variable
 from lockstep.distribute import _context
+from lockstep.distribute._again import Again
 from lockstep.distribute._context import ReplicaContext
 from lockstep.distribute._values import is_variable
 from lockstep.errors import ArgumentError, UnsupportedError
@@ -115,8 +116,6 @@ class Assigned:
             total = lax.psum(result, AXIS)
             return before + total if self.way == "added" else total
         if how == "none" and keep_apart(self.variable):
-            from lockstep.distribute._trace import Again
-
             # Its value is an input of this trace as one of all replicas.
             raise Again
         return _combined(how, result, self.variable)

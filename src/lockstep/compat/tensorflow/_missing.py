@@ -104,7 +104,6 @@ ADVICE: dict[str, str] = {
     "tf.distribute.TPUStrategy": _TPU,
     "tf.distribute.experimental.TPUStrategy": _TPU,
     "tf.tpu.experimental": _TPU,
-    "tf.distribute.experimental.CentralStorageStrategy": "Use tf.distribute.MirroredStrategy.",
     "tf.distribute.experimental.coordinator": _COORDINATOR,
     "tf.distribute.coordinator": _COORDINATOR,
     "tf.distribute.Server": _SERVER,

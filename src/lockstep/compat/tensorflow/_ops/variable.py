@@ -7,9 +7,9 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras.src.backend.common.stateless_scope import in_stateless_scope
+from jax.core import Tracer
+from keras.src.backend.common.stateless_scope import get_stateless_scope
 
-from lockstep._engine.step.jaxprs import is_traced
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype
 from lockstep.compat.tensorflow._ops import dispatch
@@ -108,7 +108,7 @@ class Variable(keras.Variable):
         xp, array = dispatch.pick(value)
         if array.dtype == object:
             raise UnsupportedError(f"A variable holds numbers. Received text: {value!r}. Keep it in a Python object.")
-        if drawn is None and in_stateless_scope():
+        if drawn is None and get_stateless_scope() is not None:
             drawn = _first_value(array)
         super().__init__(
             array if drawn is None else drawn,
@@ -175,6 +175,11 @@ class Variable(keras.Variable):
         """Returns the value as a tensor."""
         return self.value
 
+    @property
+    def initializer(self) -> None:
+        """`None`, as in TensorFlow outside of graphs: a variable has its first value from the start."""
+        return None
+
     def initialized_value(self) -> Any:
         """Returns the value as a tensor."""
         return self.value
@@ -206,7 +211,7 @@ def _first_value(array: Any) -> Callable[..., Any]:
     Raises:
         UnsupportedError: If the value is only known when the function runs.
     """
-    if is_traced(array):
+    if isinstance(array, Tracer):
         raise UnsupportedError(
             "A variable that is made in a function of strategy.run, tf.function or model.fit keeps its first value "
             f"when the function is traced. Received: a first value that is computed in it ({array}). Make it of "
