@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from lockstep._types import Array, Metric, PyTree, Tensor, Variable
 from lockstep.errors import ArgumentError
@@ -70,7 +70,8 @@ class TrainOp:
 class _NoRule:
     """An update rule that changes no variable."""
 
-    hyper: ClassVar[dict[str, Any]] = {}
+    def __init__(self) -> None:
+        self.hyper: dict[str, Any] = {}
 
     def update(
         self, scope: object, gradients: list[Array], variables: list[Variable], hyper: dict[str, PyTree]

@@ -82,7 +82,7 @@ class Layer(keras.layers.Layer):
         """Returns the layer's outputs, as a call does."""
         return self(inputs, *args, **kwargs)
 
-    def add_variable(
+    def add_variable(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         name: str,
         shape: ShapeLike,

@@ -24,7 +24,7 @@ __all__ += ["placeholder_with_default", "tables_initializer", "variables_initial
 
 
 class _AnyVariable(type(_Variable)):
-    def __instancecheck__(cls, instance: object) -> bool:
+    def __instancecheck__(self, instance: object) -> bool:
         # One kind of variables: what tf.Variable and get_variable make is a tf.compat.v1.Variable, too.
         return isinstance(instance, _Variable)
 
