@@ -8,8 +8,8 @@ from typing import Any
 
 import keras
 import numpy as np
+from jax.core import Tracer
 
-from lockstep._engine.step.jaxprs import is_traced
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._ops.named import model_fn_scope
 from lockstep.compat.tensorflow._ops.training import group
@@ -94,7 +94,7 @@ def assign_add(ref: Tensor, value: Tensor, use_locking: bool | None = None, name
     """
     scope = model_fn_scope()
     if scope is not None and ref is scope.global_step:
-        if is_traced(value) or np.ndim(value) or int(value) != value or value < 0:
+        if isinstance(value, Tracer) or np.ndim(value) or int(value) != value or value < 0:
             raise UnsupportedError(
                 f"What is added to the global step is a whole number that is known. Received: {value!r}. Write 1."
             )
