@@ -1,1 +1,1 @@
-"""Runs TensorFlow's own Python tests, from a directory that is given, on lockstep: `python -m tests.conformance DIR`."""
+"""Runs TensorFlow's own Python tests, from a given directory, on lockstep: `python -m tests.conformance DIR`."""

@@ -12,6 +12,7 @@ import argparse
 import concurrent.futures
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,9 @@ from typing import Any
 from tests.conformance.one_file import root_of
 from tests.conformance.verdicts import VERDICTS, judge
 
+# TensorFlow also has linear_test_v2.py and the like.
+_NAME = re.compile(r"_test(_\w+)?\.py$")
+_SHARED = ("_test_base", "_test_lib", "_test_util", "_test_utils")
 _CHECKOUT = Path(__file__).resolve().parents[2]
 # A process that has written nothing for this long hangs where no signal reaches it.
 _SILENCE = 240
@@ -42,13 +46,13 @@ def main() -> None:
     arguments = parser.parse_args()
     files = sorted({f.resolve() for path in arguments.paths for f in _files_of(path)})
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        results = dict(zip(files, pool.map(lambda f: _run(f, arguments), files), strict=True))
+        results = dict(zip(files, pool.map(lambda f: _told(f, arguments), files), strict=True))
     if arguments.passed_by:
         passed = json.loads(arguments.passed_by.read_text())
         for file, tests in results.items():
             by_tensorflow = passed.get(str(file), {})
             good = {name for name, r in by_tensorflow.items() if r["outcome"] == "pass"}
-            results[file] = {name: r for name, r in tests.items() if name in good or name == "(import)" and good}
+            results[file] = {name: r for name, r in tests.items() if name in good or (name == "(import)" and good)}
     for tests in results.values():
         for result in tests.values():
             result["verdict"], result["cause"] = judge(result)
@@ -58,7 +62,17 @@ def main() -> None:
 
 
 def _files_of(path: Path) -> list[Path]:
-    return sorted(path.rglob("*_test.py")) if path.is_dir() else [path]
+    if not path.is_dir():
+        return [path]
+    return sorted(f for f in path.rglob("*_test*.py") if _NAME.search(f.name) and not f.stem.endswith(_SHARED))
+
+
+def _told(file: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Runs a file, and says on stderr that it has ended, for whoever waits for many."""
+    found = _run(file, arguments)
+    counts = Counter(r["outcome"] for r in found.values())
+    print(f"{file.name}: {dict(counts)}", file=sys.stderr, flush=True)
+    return found
 
 
 def _run(file: Path, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -117,8 +131,8 @@ def _process(settings: dict[str, Any], arguments: argparse.Namespace, out: Path,
         "PYTHONPATH": str(_CHECKOUT),
     }
     environment.pop("TF_CONFIG", None)
-    process = subprocess.Popen(  # noqa: S603  The program is this file's neighbour.
-        ["nice", python, "-m", "tests.conformance.one_file", json.dumps(settings)],  # noqa: S607
+    process = subprocess.Popen(
+        ["nice", python, "-m", "tests.conformance.one_file", json.dumps(settings)],
         env=environment,
         cwd=_CHECKOUT,
         stdout=subprocess.DEVNULL,

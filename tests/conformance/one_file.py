@@ -182,13 +182,14 @@ def main() -> None:
 
         loading = absent.loading
         shim.install(roots)
+        shim.see_methods(_name_of(file))
     _watch_expectations()
     signal.signal(signal.SIGALRM, _end)
     with open(settings["out"], "a") as out:
         loading["now"] = True
         try:
-            module = _load(file, root_of(file))
-        except BaseException as error:  # noqa: BLE001  A file that cannot be imported is a result.
+            module = _load(file)
+        except BaseException as error:
             last = traceback.extract_tb(error.__traceback__)
             out.write(
                 json.dumps(
@@ -223,7 +224,7 @@ def _run(test: unittest.TestCase, result: _Result) -> None:
     # Of each test's own: the cost is small, and a failure of one test is none of another.
     try:
         cls.setUpClass()
-    except Exception:  # noqa: BLE001  It is the test's result.
+    except Exception:
         result.startTest(test)
         (result.addSkip(test, "") if _is_skip() else result.addFailure(test, sys.exc_info()))
         result.stopTest(test)
@@ -237,7 +238,7 @@ def _run(test: unittest.TestCase, result: _Result) -> None:
         try:
             cls.tearDownClass()
             test.doClassCleanups()
-        except Exception:  # noqa: BLE001, S110  What a test leaves behind is not what is asked.
+        except Exception:
             pass
 
 
@@ -245,9 +246,13 @@ def _is_skip() -> bool:
     return isinstance(sys.exc_info()[1], unittest.SkipTest)
 
 
-def _load(file: Path, root: Path) -> ModuleType:
-    # Its name is the one it has in its package, for relative names in it.
-    name = ".".join(file.relative_to(root).with_suffix("").parts)
+def _name_of(file: Path) -> str:
+    """Returns the name that a file has in its package."""
+    return ".".join(file.relative_to(root_of(file)).with_suffix("").parts)
+
+
+def _load(file: Path) -> ModuleType:
+    name = _name_of(file)
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

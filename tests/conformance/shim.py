@@ -1,4 +1,4 @@
-"""Makes `import tensorflow` and its internal modules give lockstep.compat's names, in the process of a file of tests."""
+"""Makes `import tensorflow` and its internal modules give lockstep.compat's names, in a process of tests."""
 
 from __future__ import annotations
 
@@ -53,12 +53,39 @@ _OTHERS = {
 }
 # Public names that stand for graphs and sessions, which lockstep leaves out on purpose.
 GRAPH = frozenset(
-    "Graph Operation v1.Graph v1.Session v1.InteractiveSession v1.placeholder v1.get_default_session "
-    "v1.sparse_placeholder v1.train.MonitoredSession v1.train.Server distribute.Server v1.train.Supervisor v1.Operation "
-    "v1.disable_eager_execution v1.disable_v2_behavior v1.global_variables_initializer v1.tables_initializer "
-    "v1.train.import_meta_graph v1.train.export_meta_graph v1.graph_util v1.MetaGraphDef v1.GraphDef graph_util "
-    "v1.train.SingularMonitoredSession v1.train.MonitoredTrainingSession v1.RunOptions v1.RunMetadata "
-    "v1.data.make_initializable_iterator v1.train.queue_runner v1.QueueBase queue".split()
+    [
+        "Graph",
+        "Operation",
+        "v1.Graph",
+        "v1.Session",
+        "v1.InteractiveSession",
+        "v1.placeholder",
+        "v1.get_default_session",
+        "v1.sparse_placeholder",
+        "v1.train.MonitoredSession",
+        "v1.train.Server",
+        "distribute.Server",
+        "v1.train.Supervisor",
+        "v1.Operation",
+        "v1.disable_eager_execution",
+        "v1.disable_v2_behavior",
+        "v1.global_variables_initializer",
+        "v1.tables_initializer",
+        "v1.train.import_meta_graph",
+        "v1.train.export_meta_graph",
+        "v1.graph_util",
+        "v1.MetaGraphDef",
+        "v1.GraphDef",
+        "graph_util",
+        "v1.train.SingularMonitoredSession",
+        "v1.train.MonitoredTrainingSession",
+        "v1.RunOptions",
+        "v1.RunMetadata",
+        "v1.data.make_initializable_iterator",
+        "v1.train.queue_runner",
+        "v1.QueueBase",
+        "queue",
+    ]
 )
 # Files of the given directories that hold what several files of tests share.
 _SHARED = ("_test_base", "_test_lib", "_testing_utils", "testing_utils", "test_util", "single_loss_example")
@@ -86,6 +113,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             for root in self._roots:
                 file = root.joinpath(*fullname.split(".")).with_suffix(".py")
                 if file.is_file():
+                    see_methods(fullname)
                     return importlib.util.spec_from_file_location(fullname, file)
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
@@ -106,6 +134,11 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 return
 
 
+def see_methods(module: str) -> None:
+    """Lets a module of tests see TensorFlow's methods of arrays, as one that imports lockstep.compat does."""
+    importlib.import_module(f"{_COMPAT}._jax_methods")._importers.add(module)
+
+
 def look_up(module: str, name: str) -> Any:
     """Returns what an internal module of TensorFlow calls `name`, a stand-in if lockstep lacks it.
 
@@ -115,6 +148,9 @@ def look_up(module: str, name: str) -> Any:
     from lockstep.compat.tensorflow.python import _table
     from tests.conformance.helpers import graphs
 
+    # First: a module may have the name of a function in it.
+    if f"{module}.{name}" in _known_modules():
+        return importlib.import_module(f"{module}.{name}")
     public = _table.public_names(module, name)
     for found in public:
         if found.removeprefix("v1.") in graphs.NAMES:
@@ -132,9 +168,6 @@ def look_up(module: str, name: str) -> Any:
     if public:
         kind = "graph" if any(n in GRAPH or n.rpartition(".")[0] in GRAPH for n in public) else "missing"
         return Absent(kind, f"tf.{public[0].replace('v1.', 'compat.v1.')}")
-    # Modules are written in small letters, and so are functions: what is imported as a module becomes one.
-    if f"{module}.{name}" in _known_modules():
-        return importlib.import_module(f"{module}.{name}")
     return Absent("internal", f"{module}.{name}")
 
 
@@ -164,5 +197,9 @@ def install(roots: Sequence[Path]) -> None:
     public = importlib.import_module(f"{_COMPAT}.test")
     for name in ("TestCase", "get_temp_dir", "main", "mock", "test_src_dir_path"):
         setattr(public, name, getattr(case, name))
+    # The process has its devices from the start.
+    devices = importlib.import_module(f"{_COMPAT}.config")
+    for name in ("set_logical_device_configuration", "set_visible_devices"):
+        setattr(devices, name, lambda *args, **kwargs: None)
     for module in (importlib.import_module(_COMPAT), importlib.import_module(f"{_COMPAT}.compat.v1")):
         graphs.install(module)

@@ -130,9 +130,9 @@ class TestCase(absltest.TestCase):
         )
 
     def assertAllCloseAccordingToType(
-        self, a: Any, b: Any, rtol: float = 1e-6, atol: float = 1e-6, float_rtol: float = 1e-6, float_atol: float = 1e-6,
-        half_rtol: float = 1e-3, half_atol: float = 1e-3, bfloat16_rtol: float = 1e-2, bfloat16_atol: float = 1e-2,
-        msg: Any = None,
+        self, a: Any, b: Any, rtol: float = 1e-6, atol: float = 1e-6, float_rtol: float = 1e-6,
+        float_atol: float = 1e-6, half_rtol: float = 1e-3, half_atol: float = 1e-3,
+        bfloat16_rtol: float = 1e-2, bfloat16_atol: float = 1e-2, msg: Any = None,
     ) -> None:  # fmt: skip
         names = {str(self._GetNdArray(a).dtype), str(self._GetNdArray(b).dtype)}
         if "float32" in names:
@@ -248,7 +248,7 @@ class _CheckedThread:
         def run() -> None:
             try:
                 target(*(args or ()), **(kwargs or {}))
-            except BaseException as error:  # noqa: BLE001  It is raised where the thread is joined.
+            except BaseException as error:
                 self._error = error
 
         self._thread = threading.Thread(target=run, daemon=True)

@@ -179,6 +179,8 @@ def _wrapper(method: Any, test_combinations: Sequence[Any]) -> Any:
             self.skipTest("for TensorFlow 1")
         if kwargs.get("mode") == "graph":
             raise AbsentError("graph", "graph mode")
+        if kwargs.get("required_gpus") or kwargs.get("required_physical_gpus"):
+            self.skipTest("needs a GPU")
         if kwargs.get("required_tpu") or kwargs.get("required_tpus"):
             self.skipTest("needs a TPU")
         passed = {k: v for k, v in kwargs.items() if k in wanted or k not in _ENVIRONMENT}

@@ -1,4 +1,4 @@
-"""Graphs and sessions of tests that compute the same without them: `with tf.Graph().as_default(), tf.Session() as s`."""
+"""Graphs and sessions of tests that compute the same without them: `with tf.Graph().as_default()`."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class CheckpointTestBase(TestCase):
         self, ds_fn: Any, num_outputs: int, break_point: int | None = None, sparse_tensors: bool = False,
         verify_exhausted: bool = True, assert_items_equal: bool = False,
     ) -> None:  # fmt: skip
-        at = num_outputs // 2 if not break_point else break_point
+        at = break_point if break_point else num_outputs // 2
         expected = self.gen_outputs(ds_fn, [], num_outputs, verify_exhausted=verify_exhausted)
         self.gen_outputs(ds_fn, [], at, verify_exhausted=False)
         actual = self.gen_outputs(ds_fn, [], num_outputs, verify_exhausted=verify_exhausted)

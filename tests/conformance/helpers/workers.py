@@ -38,7 +38,9 @@ class MultiProcessRunner:
     """Runner of several processes, which a test of one process cannot have."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        _processes()
+        """Creates a runner that cannot run."""
+
+    run = start = join = staticmethod(_processes)
 
 
 MultiProcessPoolRunner = MultiProcessRunner

@@ -39,7 +39,7 @@ class _Finder(_abc.MetaPathFinder, _abc.Loader):
     ) -> _machinery.ModuleSpec | None:
         if not fullname.startswith(f"{__name__}.") or fullname.startswith(f"{__name__}._"):
             return None
-        if _is_module(_internal_name(fullname)):
+        if _is_module(_internal_name(fullname)) and fullname.rpartition(".")[2].islower():
             return _machinery.ModuleSpec(fullname, self, is_package=True)
         module, _, name = fullname.rpartition(".")
         # Python drops the message of an AttributeError in `from module import name`, and comes here for a module.
@@ -69,15 +69,18 @@ def _look_up(module: str, name: str) -> _Any:
     if name.startswith("__"):
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     internal = _internal_name(module)
+    # First: a module may have the name of a function in it.
+    if f"{internal}.{name}" in _table.modules() and not internal.startswith("tensorflow.python.keras"):
+        return _importlib.import_module(f"{module}.{name}")
     missing: AttributeError | None = None
     for public in _table.public_names(internal, name):
         try:
             return _table.find(public)
         except AttributeError as error:
             missing = missing or error
-    if internal.startswith("tensorflow.python.keras") or missing is None:
-        if _is_module(f"{internal}.{name}"):
-            return _importlib.import_module(f"{module}.{name}")
+    # Any file of its Keras, which are not in the table; modules are written in small letters.
+    if internal.startswith("tensorflow.python.keras") and name.islower():
+        return _importlib.import_module(f"{module}.{name}")
     if missing is not None:
         raise missing
     error = AttributeError(

@@ -12,6 +12,8 @@ _ROOT = "lockstep.compat.tensorflow"
 _TABLE = "_names.json"
 # How TensorFlow writes the second edition of a function or class whose public name has no number.
 _EDITIONS = ("", "_v2", "V2", "_v2_with_dispatch")
+# Where tf.keras keeps what its names do not tell apart: older optimizers have the names of the present ones.
+_KERAS = ("layers", "optimizers", "losses", "metrics", "callbacks", "initializers", "regularizers", "models", "utils")
 # Functions that are internal by identity, and whose public namesakes do the same with other arguments in front.
 _SAME = {
     ("tensorflow.python.data.ops.dataset_ops", "AUTOTUNE"): "data.AUTOTUNE",
@@ -68,14 +70,16 @@ def public_names(module: str, name: str) -> tuple[str, ...]:
         parts = rest.split(".")[1:]
         nested = [".".join(("keras", *parts[:end], name)) for end in range(len(parts), -1, -1)]
         known = _read()["keras"].get(name, ())
-        return (*nested, *([known] if isinstance(known, str) else known))
+        usual = [f"keras.{part}.{name}" for part in _KERAS]
+        return (*nested, *([known] if isinstance(known, str) else known), *usual)
     table = _read().get(module, {})
     for edition in _EDITIONS:
         if name + edition in table:
             public = table[name + edition]
             return (public,) if isinstance(public, str) else tuple(public)
     # Later releases moved things: what has this name in one place only is that.
-    found = () if name.startswith("_") else _by_name().get(name, ())
+    is_telling = name[:1].isupper() or "_" in name[1:]
+    found = _by_name().get(name, ()) if is_telling and not name.startswith("_") else ()
     return found if len(found) == 1 else ()
 
 
