@@ -61,6 +61,13 @@ with open(f"{folder}/table.csv", "w") as file:
 rows = list(ls.data.CsvDataset([f"{folder}/table.csv"], record_defaults=[np.float32, np.int32]))
 assert rows[1][1] == 3
 
+# %% Batches of CSV files by the names in their header
+with open(f"{folder}/named.csv", "w") as file:
+    file.write("length,kind\n1.5,a\n2.5,b\n")
+batches = ls.data.make_csv_dataset(f"{folder}/named.csv", 2, label_name="kind", num_epochs=1, shuffle=False)
+features, kinds = next(iter(batches))
+assert features["length"].tolist() == [1.5, 2.5]
+
 # %% Records of one length
 with open(f"{folder}/fixed.bin", "wb") as file:
     file.write(b"aabbcc")

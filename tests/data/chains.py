@@ -77,6 +77,42 @@ def _carried(state: Any, e: Any) -> Any:
     return state + np.float32(e["a"]), {"a": state, "b": e["b"]}
 
 
+def _third(e: Any) -> Any:
+    return e["b"] % 3
+
+
+def _group(key: Any, window: Dataset) -> Dataset:
+    return window.batch(2)
+
+
+def _length(e: Any) -> Any:
+    return e["b"] % 7
+
+
+def _zero(key: Any) -> Any:
+    return np.float32(0), np.int64(0)
+
+
+def _added(state: Any, e: Any) -> Any:
+    return np.float32(state[0] + e["a"]), np.int64(state[1] + e["b"])
+
+
+def _named(a: Any, b: Any) -> Any:
+    return {"a": a, "b": b}
+
+
+def _number(e: Any) -> Any:
+    return e["b"] % 12
+
+
+def _second(_: Any, e: Any) -> Any:
+    return e
+
+
+def _rebuilt(i: Any) -> Any:
+    return {"a": i * 1.0, "b": i}
+
+
 def _windows(w: Any) -> Dataset:
     return Dataset.zip(w)
 
@@ -110,6 +146,14 @@ STEPS: dict[str, Callable[[Dataset, int], Dataset]] = {
     "take_while": lambda d, k: d.take_while(lambda e: e["b"] < 10 * k),
     "scan": lambda d, k: d.scan(np.float32(0), _carried),
     "window": lambda d, k: d.window(k, shift=1 + k % 3, stride=1 + k % 2).flat_map(_windows),
+    "group_by_window": lambda d, k: d.group_by_window(_third, _group, k).unbatch(),
+    "bucket_by_sequence_length": lambda d, k: d.bucket_by_sequence_length(_length, [2, 5], [k, 2, 3]).unbatch(),
+    "group_by_reducer": lambda d, k: d.take(30).group_by_reducer(_third, _zero, _added, _named),
+    "unique": lambda d, k: d.take(30).map(_number).unique().map(_rebuilt),
+    "rejection_resample": lambda d, k: d.rejection_resample(_third, [0.2, 0.3, 0.5], seed=k).map(_second),
+    "rejection_resample of known": lambda d, k: d.rejection_resample(
+        _third, [0.2, 0.3, 0.5], [0.5, 0.3, 0.2], seed=k
+    ).map(_second),
     "prefetch": lambda d, k: d.prefetch(k),
     "ignore_errors": lambda d, k: d.ignore_errors(),
 }

@@ -14,8 +14,8 @@ import pytest
 
 from lockstep.compat import tensorflow as tf
 from lockstep.data import UNKNOWN_CARDINALITY, Dataset, _iterator, py_function
-from lockstep.data._file_datasets import Files
 from lockstep.data._files.tfrecord import open_tfrecord
+from lockstep.data._record_files import Files
 from lockstep.errors import (
     ArgumentError,
     DataNotFoundError,

@@ -7,6 +7,7 @@ Everything here works without a strategy. Pass a `Dataset` of batches to Keras' 
 from __future__ import annotations
 
 from lockstep.data import _keras_adapter
+from lockstep.data._csv_batches import make_csv_dataset as make_csv_dataset
 from lockstep.data._dataset import Dataset as Dataset
 from lockstep.data._dataset_base import before_first_dataset as _before_first_dataset
 from lockstep.data._file_datasets import ArrayRecordDataset as ArrayRecordDataset
@@ -58,6 +59,7 @@ __all__ = [
     "TextLineDataset",
     "ThreadingOptions",
     "image_dataset_from_directory",
+    "make_csv_dataset",
     "numpy_function",
     "py_function",
 ]

@@ -60,11 +60,11 @@ def parallel_calls(value: ArrayLike | None) -> int | None:
     return cores() if value == AUTOTUNE else at_least(1, value, "num_parallel_calls")
 
 
-def weights(value: ArrayLike, count: int) -> Sequence[float]:
+def weights(value: ArrayLike, count: int, name: str = "weights") -> Sequence[float]:
     """Returns weights that are not all zero, one for each of `count` datasets."""
     array = np.asarray(value, np.float64)
     if array.shape != (count,) or not (array >= 0).all() or not 0 < array.sum() < np.inf:
         raise ArgumentError(
-            f"weights must be {count} numbers, one for each dataset, not negative and not all 0. Received: {value!r}."
+            f"{name} must be {count} numbers, one for each, not negative and not all 0. Received: {value!r}."
         )
     return array.tolist()

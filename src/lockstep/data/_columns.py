@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep._types import ArrayLike, PyTree
+from lockstep.data._composite import kind_of
 from lockstep.data._structure import TEXT, as_array, normalize
 
 Rows = NDArray[np.int64]
@@ -125,7 +126,12 @@ def from_element(item: PyTree) -> Columns:
 
 def from_arrays(value: PyTree) -> Columns:
     """Returns an array, or a nested structure of arrays, whose first axis becomes the elements."""
-    return jax.tree.map(as_array, normalize(value))
+    return jax.tree.map(_column_of_rows, normalize(value))
+
+
+def _column_of_rows(leaf: PyTree) -> Any:
+    kind = kind_of(leaf)
+    return as_array(leaf) if kind is None else column(kind.rows(leaf))
 
 
 def _as_read_only_array(array: ArrayLike) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 from lockstep._nest import opened
 from lockstep._types import Element, PyTree
 from lockstep.data import _check, _structure
-from lockstep.data._dataset_base import check_dataset
+from lockstep.data._dataset_base import check_dataset, merge_options
+from lockstep.data._dataset_grouping import DatasetGrouping
 from lockstep.data._dataset_sources import DatasetSources
+from lockstep.data._dataset_storage import DatasetStorage
 from lockstep.data._options import AUTOTUNE, INFINITE_CARDINALITY, SHARD_HINT, UNKNOWN_CARDINALITY, Options
 from lockstep.data._plan import walk
 from lockstep.data._sources import Arrays
@@ -33,13 +36,18 @@ from lockstep.data._transforms.sequence import Concatenate, Repeat
 from lockstep.data._transforms.shuffle import Shuffle
 from lockstep.errors import ArgumentError, InputError
 
+
+class OutOfRangeError(ArgumentError, IndexError):
+    """A request for an element behind the last one."""
+
+
 # How many elements `prefetch(AUTOTUNE)` reads ahead, for loops of the program; `fit` reads ahead by itself.
 _AUTOTUNED_AHEAD = 8
 # TensorFlow chooses the default cycle_length by the machine's cores; a constant gives one order on every machine.
 _CYCLE = 16
 
 
-class Dataset(DatasetSources):
+class Dataset(DatasetSources, DatasetGrouping, DatasetStorage):
     """A plan of where elements come from and how they are transformed. Nothing is read before it is used.
 
     An element is an array, or a nested structure of tuples, dicts and named tuples of arrays; text is `bytes`. A
@@ -281,7 +289,8 @@ class Dataset(DatasetSources):
             InputError: If their structures or dtypes differ; it is a `TypeError`, too. Raised while iterating, if only
                 computing elements shows their dtypes.
         """
-        return self._add(Concatenate([self._plan, check_dataset(dataset)]))
+        plan = Concatenate([self._plan, check_dataset(dataset)])
+        return self._kind._from_plan(plan, merge_options(self, dataset))
 
     def assert_cardinality(self, expected_cardinality: int, name: str | None = None) -> Dataset:
         """Declares the number of elements, and checks it while iterating.
@@ -351,6 +360,25 @@ class Dataset(DatasetSources):
         if not isinstance(options, Options):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ArgumentError(f"with_options needs a lockstep.data.Options. Received: {type(options).__name__}.")
         return self._kind._from_plan(self._plan, self._options.merge(options))
+
+    def at(self, index: int) -> Element:
+        """Returns the element with a number, from 0 on, of the first pass. What lies before it is not computed.
+
+        Raises:
+            ArgumentError: If there is none of that number; it is an `IndexError`, too.
+
+        Source: tf.data.experimental.at.
+        """
+        number = _check.integer(index, "index")
+        plan = Skip(self._plan, number) if number >= 0 else self._plan
+        iterator = self._kind._from_plan(plan, self._options)._iterator(self._convert_element, self._first_run())
+        found = [] if number < 0 else list(itertools.islice(iterator, 1))
+        if not found:
+            raise OutOfRangeError(
+                f"index must be from 0 to the number of elements - 1. Received: {number}, for {self._plan.cardinality} "
+                "elements (-1: endless, -2: unknown)."
+            )
+        return found[0]
 
     def get_single_element(self, name: str | None = None) -> Element:
         """Returns the only element.

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep._nest import opened
@@ -108,11 +109,15 @@ class DatasetBase:
 
     def _next_run(self) -> Run:
         """Returns the next pass over this dataset."""
+        self._passes += 1
+        return replace(self._first_run(), iteration=(self._passes - 1,))
+
+    def _first_run(self) -> Run:
+        """Returns the first pass over this dataset."""
         if self._entropy is None:
             # Of Python's generator, because `keras.utils.set_random_seed` seeds it: unseeded shuffles repeat with it.
             self._entropy = random.getrandbits(62)
-        self._passes += 1
-        return Run(self._entropy, (self._passes - 1,))
+        return Run(self._entropy)
 
     def _continue_after(self, position: dict[str, Any]) -> None:
         """Makes the next pass the one that follows a position's."""
@@ -136,8 +141,13 @@ class DatasetBase:
         """Returns an element as iteration hands it out."""
         return element
 
-    def _inner_plan(self, function: Callable[..., Any]) -> Callable[[Element], Node]:
-        """Returns a function from an element to the plan of the dataset that `function` returns for it."""
+    def _inner_plan(
+        self, function: Callable[..., Any], user: str = "flat_map or interleave"
+    ) -> Callable[[Element], Node]:
+        """Returns a function from an element to the plan of the dataset that `function` returns for it.
+
+        `user` names in errors the method whose argument it is.
+        """
         if not callable(function):
             raise ArgumentError(f"A function of an element is needed. Received: {function!r}. Example: lambda x: x + 1")
         converted, name = self._convert_function(function), _structure.name_of(function)
@@ -149,10 +159,10 @@ class DatasetBase:
                 # A copy, because the function may write into its argument, and elements are views of the source.
                 dataset = _structure.call(converted, _structure.copy_arrays(element))
             except Exception as error:
-                raise wrap_error(error, f"The function {name} of flat_map or interleave failed") from error
+                raise wrap_error(error, f"The function {name} of {user} failed") from error
             if not isinstance(dataset, DatasetBase):
                 raise InputError(
-                    f"The function {name} of flat_map or interleave must return a dataset. "
+                    f"The function {name} of {user} must return a dataset. "
                     f"Received: {type(dataset).__name__}. Use map for a function that returns values."
                 )
             return dataset._plan
@@ -160,13 +170,24 @@ class DatasetBase:
         return plan
 
 
+class DatasetTypeError(ArgumentError, TypeError):
+    """A value where a dataset is needed."""
+
+
 def check_dataset(value: object) -> Node:
     """Returns the plan of a dataset; raises `ArgumentError` if `value` is none."""
     if isinstance(value, DatasetBase):
         return value._plan
-    raise ArgumentError(
+    raise DatasetTypeError(
         f"A lockstep.data.Dataset is needed. Received: {type(value).__name__}. Make one with "
         "Dataset.from_tensor_slices or Dataset.from_generator."
+    )
+
+
+def merge_options(*datasets: object) -> Options:
+    """Returns the options of several datasets as those of one; where they differ, those of the last."""
+    return functools.reduce(
+        lambda a, b: a.merge(b._options), (d for d in datasets if isinstance(d, DatasetBase)), Options()
     )
 
 

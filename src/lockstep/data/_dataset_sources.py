@@ -11,17 +11,22 @@ import numpy as np
 from lockstep._nest import canonical
 from lockstep._types import ArrayLike, DType, PyTree
 from lockstep.data import _check, _columns, _structure
-from lockstep.data._dataset_base import DatasetBase, check_dataset
+from lockstep.data._dataset_base import DatasetBase, check_dataset, merge_options
 from lockstep.data._files.stream import matching_files
+from lockstep.data._peek import spec_without_looking
 from lockstep.data._plan import Node
 from lockstep.data._sources import Arrays, Generated, RandomNumbers, Range
 from lockstep.data._spec import as_signature, signature_of
-from lockstep.data._transforms.interleave import Choose
+from lockstep.data._transforms.choose import Choose
 from lockstep.data._transforms.sequence import Zip
 from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
     from lockstep.data._dataset import Dataset
+
+
+class StructureError(ArgumentError, TypeError):
+    """An attempt to make one dataset of elements of several structures."""
 
 
 class DatasetSources(DatasetBase):
@@ -44,6 +49,30 @@ class DatasetSources(DatasetBase):
     def from_tensors(cls, tensors: PyTree, name: str | None = None) -> Dataset:
         """Returns a dataset of one element; `name` names the data in errors."""
         return cls._from_plan(Arrays(_columns.from_element(tensors), name or ""))
+
+    @classmethod
+    def from_list(cls, elements: Sequence[PyTree], name: str | None = None) -> Dataset:
+        """Returns a dataset of the items of a list, which may differ in shape.
+
+        Args:
+            elements: The elements, at least one.
+            name: Names the data in errors that say which element failed.
+
+        Raises:
+            ArgumentError: If there is none, or they differ in structure.
+
+        Source: tf.data.experimental.from_list.
+        """
+        if not isinstance(elements, list) or not elements:
+            raise ArgumentError(
+                f"elements must be a list of at least one element. Received: {elements!r:.200}. Use "
+                "from_tensor_slices for arrays, and range(0) for a dataset without elements."
+            )
+        try:
+            columns = _columns.stack([_structure.normalize(element) for element in elements])
+        except ValueError as error:
+            raise StructureError(f"All elements of a list must have one structure. {error}.") from error
+        return cls._from_plan(Arrays(columns, name or ""))
 
     @classmethod
     def from_generator(
@@ -142,7 +171,7 @@ class DatasetSources(DatasetBase):
         leaves, structure = jax.tree.flatten(canonical(tree), is_leaf=lambda v: isinstance(v, list))
         if not leaves:
             raise ArgumentError(f"zip needs at least one dataset. Received: {tree!r}.")
-        return cls._from_plan(Zip([check_dataset(leaf) for leaf in leaves], structure))
+        return cls._from_plan(Zip([check_dataset(leaf) for leaf in leaves], structure), merge_options(*leaves))
 
     @classmethod
     def sample_from_datasets(
@@ -165,7 +194,7 @@ class DatasetSources(DatasetBase):
         plans = _check_datasets(datasets)
         probabilities = _check.weights([1.0] * len(plans) if weights is None else weights, len(plans))
         node = Choose(plans, probabilities, _check.seed(seed), stop_on_empty_dataset, bool(rerandomize_each_iteration))
-        return cls._from_plan(node)
+        return cls._from_plan(node, merge_options(*datasets))
 
     @classmethod
     def choose_from_datasets(
@@ -173,13 +202,29 @@ class DatasetSources(DatasetBase):
     ) -> Dataset:
         """Returns a dataset that takes each element from the dataset whose index `choice_dataset` yields."""
         plans = _check_datasets(datasets)
-        return cls._from_plan(Choose([*plans, check_dataset(choice_dataset)], None, None, stop_on_empty_dataset))
+        _check_choices(spec_without_looking(check_dataset(choice_dataset)))
+        node = Choose([*plans, check_dataset(choice_dataset)], None, None, stop_on_empty_dataset)
+        return cls._from_plan(node, merge_options(*datasets, choice_dataset))
 
 
 def _check_datasets(datasets: Sequence[object]) -> list[Node]:
     if not len(datasets):
         raise ArgumentError("datasets must hold at least one dataset. Received: none.")
     return [check_dataset(d) for d in datasets]
+
+
+def _check_choices(spec: PyTree) -> None:
+    """Raises `ChoiceTypeError` if elements of a known spec are no choices."""
+    leaves = [] if spec is None else jax.tree.leaves(spec)
+    if spec is not None and (len(leaves) != 1 or leaves[0].dtype.kind not in "iu" or leaves[0].shape not in ((), None)):
+        raise ChoiceTypeError(
+            "choice_dataset must be a dataset of scalar whole numbers, as tf.int64, the numbers of datasets. Received: "
+            f"{spec}. Cast them with map."
+        )
+
+
+class ChoiceTypeError(ArgumentError, TypeError):
+    """Choices of another type than whole numbers."""
 
 
 def file_names(value: object) -> list[str]:

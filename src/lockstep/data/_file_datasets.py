@@ -7,115 +7,28 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
 from lockstep._types import PyTree
-from lockstep.data import _check, _columns
-from lockstep.data._blocks import Block, array_block
+from lockstep.data import _check
 from lockstep.data._columns import Columns, Rows
 from lockstep.data._dataset import Dataset
 from lockstep.data._dataset_base import plan_of
 from lockstep.data._dataset_sources import file_names
 from lockstep.data._files import array_record, csv, parquet, records, tfrecord
-from lockstep.data._files.stream import Reader
 from lockstep.data._options import AUTOTUNE
-from lockstep.data._peek import peek_spec
-from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State
+from lockstep.data._plan import Node
+from lockstep.data._record_files import Files
 from lockstep.data._sources import StoreSource
 from lockstep.data._spec import TensorSpec
 from lockstep.data._structure import TEXT
 from lockstep.data._transforms.interleave import Interleave
+from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
     from lockstep.data._files.stream import Reader
 
 _SCALAR_TEXT = TensorSpec((), TEXT)
-
-
-class Files(Node):
-    """The records of files.
-
-    Args:
-        paths: The files, in order.
-        opened: Opens one.
-        kind: What they are, for messages.
-        spec: What the records look like, or `None` if only reading shows it.
-    """
-
-    def __init__(self, paths: Sequence[str], opened: Callable[[str], Reader], kind: str, spec: PyTree = None) -> None:
-        self.paths = tuple(paths)
-        self._opened = opened
-        self._kind = kind
-        self._spec = spec
-
-    def open(self, run: Run) -> Cursor:
-        return _FilesCursor(self.paths, self._opened)
-
-    @property
-    def spec(self) -> Any:
-        if self._spec is None:
-            self._spec = peek_spec(self)
-        return self._spec
-
-    @property
-    def cardinality(self) -> int:
-        return UNKNOWN
-
-    @property
-    def label(self) -> str:
-        return f"{self._kind}({len(self.paths)} files)"
-
-    def shard(self, count: int, index: int) -> Files:
-        """Returns every `count`-th file."""
-        return Files(self.paths[index::count], self._opened, self._kind, self._spec)
-
-
-class _FilesCursor:
-    """A cursor whose state is a file and a position in it."""
-
-    def __init__(self, paths: Sequence[str], opened: Callable[[str], Reader]) -> None:
-        self._paths = paths
-        self._opened = opened
-        self._index: int = 0
-        self._reader: Reader | None = None
-
-    def next(self, limit: int) -> Block | None:
-        while self._index < len(self._paths):
-            path = self._paths[self._index]
-            try:
-                if self._reader is None:
-                    self._reader = self._opened(path)
-                first = self._reader.number
-                records = self._reader.read(limit)
-            except Exception:
-                self._end_file()  # What cannot be read is not tried again: `ignore_errors` goes on with the next file.
-                raise
-            # A file without records is passed over; the dataset goes on with the next.
-            if records is not None and jax.tree.leaves(records) and _columns.length(records):
-                return array_block(records, f"{path}, record", first)
-            self._end_file()
-        return None
-
-    def _end_file(self) -> None:
-        self.close()
-        self._index += 1
-
-    def close(self) -> None:
-        """Closes the file that is open."""
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
-
-    def state(self) -> State:
-        # The reader's own position: records are not counted to get there.
-        return {"file": self._index, "at": self._reader.tell() if self._reader is not None else None}
-
-    def restore(self, state: State) -> None:
-        self._index = state["file"]
-        if state["at"] is not None:
-            self._reader = self._opened(self._paths[self._index])
-            self._reader.seek(state["at"])
 
 
 class TFRecordDataset(Dataset):
@@ -243,6 +156,10 @@ class CsvDataset(Dataset):
         select_cols: Sequence[int] | None = None,
         exclude_cols: Sequence[int] | None = None,
     ) -> None:
+        if exclude_cols is not None and select_cols is not None:
+            raise ArgumentError(
+                "Either select_cols or exclude_cols says which columns are read. Received: both. Leave one out."
+            )
         if exclude_cols is not None:
             count = len(record_defaults) + len(exclude_cols)
             # The file has as many columns as are read and excluded together.
@@ -257,7 +174,9 @@ class CsvDataset(Dataset):
             na_value=na_value,
             select_cols=select_cols,
         )
-        self._set_plan(_records(filenames, opened, "Csv", None, None))
+        columns = csv.columns_of(record_defaults, select_cols, na_value)
+        spec = tuple(TensorSpec((), column.dtype) for column in columns)
+        self._set_plan(_records(filenames, opened, "Csv", spec, None))
 
 
 class ParquetDataset(Dataset):

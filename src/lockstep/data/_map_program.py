@@ -19,6 +19,7 @@ from lockstep._nest import opened
 from lockstep._types import ArrayLike, DType, Element, PyTree
 from lockstep.data import _columns, _division, _structure
 from lockstep.data._columns import Columns, Ragged
+from lockstep.data._composite import kind_of
 from lockstep.data._purity import has_side_effects, loads_value
 from lockstep.data._spec import TensorSpec, as_dtype
 from lockstep.data._structure import TEXT
@@ -203,7 +204,9 @@ class MapProgram:
         leaves, structure = jax.tree.flatten(result)
         arguments = jax.tree.leaves(element)
         # No wide dtype anywhere: numpy and JAX agree, and tracing would only cost time.
-        if not any(getattr(leaf, "dtype", None) in _NUMPYS for leaf in (*leaves, *arguments)):
+        if any(kind_of(leaf) for leaf in (*leaves, *arguments)) or not any(
+            getattr(leaf, "dtype", None) in _NUMPYS for leaf in (*leaves, *arguments)
+        ):
             return result
         try:
             traced = self._trace_for(element)

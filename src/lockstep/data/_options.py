@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from lockstep.errors import ArgumentError
@@ -57,11 +57,11 @@ class DistributeOptions:
                 value = AutoShardPolicy[value.upper()] if isinstance(value, str) else AutoShardPolicy(value)
             except (KeyError, ValueError):
                 names = ", ".join(p.name for p in AutoShardPolicy)
-                raise ArgumentError(f"auto_shard_policy must be one of {names}. Received: {value!r}.") from None
+                raise OptionTypeError(f"auto_shard_policy must be one of {names}. Received: {value!r}.") from None
         # Accepted and ignored it would mislead.
         if name == "num_devices" and value is not None:
             raise ArgumentError(f"num_devices must be None: the strategy knows its devices. Received: {value}.")
-        _set_field(self, name, value)
+        set_option(self, name, value)
 
 
 @dataclass
@@ -79,10 +79,10 @@ class ThreadingOptions:
     def __setattr__(self, name: str, value: object) -> None:
         """Checks the value, and sets it."""
         if name == "max_intra_op_parallelism" and value not in (None, 1):
-            raise ArgumentError(f"max_intra_op_parallelism must be None or 1. Received: {value!r}.")
+            raise OptionTypeError(f"max_intra_op_parallelism must be None or 1. Received: {value!r}.")
         if name == "private_threadpool_size" and value is not None and (not isinstance(value, int) or value < 0):
-            raise ArgumentError(f"private_threadpool_size must be a whole number, or None. Received: {value!r}.")
-        _set_field(self, name, value)
+            raise OptionTypeError(f"private_threadpool_size must be a whole number, or None. Received: {value!r}.")
+        set_option(self, name, value)
 
 
 @dataclass
@@ -123,35 +123,56 @@ class Options:
 
     def __setattr__(self, name: str, value: object) -> None:
         """Checks the value, and sets it."""
-        if name == "deterministic" and value not in (None, True, False):
-            raise ArgumentError(f"deterministic must be True, False or None. Received: {value!r}.")
+        if name == "deterministic" and not (value is None or isinstance(value, bool)):
+            raise OptionTypeError(f"deterministic must be True, False or None. Received: {value!r}.")
         # A setter would be bypassed: this method sees every assignment first.
         if name == "experimental_deterministic":
             name = "deterministic"
-        _set_field(self, name, value)
+        set_option(self, name, value)
 
     def merge(self, other: Options) -> Options:
         """Returns these options, where `other` does not change them."""
-        return Options(
-            _merge(self.experimental_distribute, other.experimental_distribute),
-            _merge(self.threading, other.threading),
-            self.deterministic if other.deterministic is None else other.deterministic,
-        )
+        # A kind of options that has more of them, such as `compat`'s, stays one.
+        kind: type[Options] = type(other) if issubclass(type(other), type(self)) else type(self)
+        default = kind()
+        merged: dict[str, Any] = {}
+        for option in fields(kind):
+            standard = getattr(default, option.name)
+            one, two = (getattr(options, option.name, standard) for options in (self, other))
+            if is_dataclass(standard):
+                merged[option.name] = _merge(one, two)
+            else:
+                merged[option.name] = one if two == standard else two
+        return kind(**merged)
 
 
 def _merge(one: Any, other: Any) -> Any:
-    default = type(one)()
+    kind = type(other) if issubclass(type(other), type(one)) else type(one)
+    default = kind()
     # A field at its default does not override one that was set before, as in tf.data.Options.merge.
-    changed = {f.name: getattr(other, f.name) for f in fields(other)}
-    return replace(one, **{k: v for k, v in changed.items() if v != getattr(default, k)})
+    merged: dict[str, Any] = {}
+    for option in fields(kind):
+        standard = getattr(default, option.name)
+        first, second = (getattr(options, option.name, standard) for options in (one, other))
+        merged[option.name] = first if second == standard else second
+    return kind(**merged)
 
 
-def _set_field(options: Any, name: str, value: object) -> None:
+class UnknownOptionError(ArgumentError, AttributeError):
+    """An option that there is not."""
+
+
+class OptionTypeError(ArgumentError, TypeError):
+    """A value of an option that is not of its type."""
+
+
+def set_option(options: Any, name: str, value: object) -> None:
+    """Sets an option of a dataclass of them; raises `UnknownOptionError` if it has none of that name."""
     known = [f.name for f in fields(options)]
     if name not in known:
-        raise ArgumentError(
-            f"{type(options).__name__} has {', '.join(known)}. Received: {name}. Leave it out: how elements are "
-            "computed needs no tuning here."
+        raise UnknownOptionError(
+            f"Cannot set the property {name} on {type(options).__name__}, which has {', '.join(known)}. Leave it out: "
+            "how elements are computed needs no tuning here."
         )
     object.__setattr__(options, name, value)
 

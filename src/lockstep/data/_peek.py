@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Generator
 from typing import Any
 
 import jax
@@ -73,7 +75,7 @@ def _has_unknown_size(spec: PyTree) -> bool:
 def spec_if_known(node: Node) -> Any:
     """Returns the spec, or `None` if looking for it has side effects or finds no element."""
     if not (node.replayable or node.has_signature):
-        return None
+        return spec_without_looking(node)
     try:
         return node.spec
     except InputError:
@@ -93,13 +95,67 @@ class _WouldComputeError(Exception):
 def spec_without_looking(node: Node) -> Any:
     """Returns the spec, or `None` if only computing elements shows it."""
     # A flag of the thread, not an argument: `spec` is a property, and any node on the way may compute.
+    before = getattr(_here, "may_compute", True)
     _here.may_compute = False
     try:
         return node.spec
     except (_WouldComputeError, InputError):
         return None
     finally:
-        _here.may_compute = True
+        _here.may_compute = before
+
+
+@contextlib.contextmanager
+def declared_sizes() -> Generator[None]:
+    """Has specs in this block leave the size of a batch open unless it drops a remainder, as TensorFlow's do.
+
+    Elsewhere a size that the number of elements shows to be fixed is known, so that map functions are compiled.
+    """
+    with _sizes(is_declared=True):
+        yield
+
+
+@contextlib.contextmanager
+def exact_sizes() -> Generator[None]:
+    """Has specs in this block know every size that is fixed; for a spec that is kept, or that is compiled for."""
+    with _sizes(is_declared=False):
+        yield
+
+
+@contextlib.contextmanager
+def _sizes(is_declared: bool) -> Generator[None]:
+    before = getattr(_here, "declared", False)
+    _here.declared = is_declared
+    try:
+        yield
+    finally:
+        _here.declared = before
+
+
+def is_declared() -> bool:
+    """Returns whether a size is known only where the program has declared it."""
+    return getattr(_here, "declared", False)
+
+
+def open_declared(spec: PyTree, upstream: Node) -> Any:
+    """Returns the spec of results for elements of `upstream`, with the sizes open that only counting shows."""
+    declared = jax.tree.leaves(upstream.spec)
+    with exact_sizes():
+        exact = jax.tree.leaves(upstream.spec)
+    sizes = {
+        size
+        for one, other in zip(declared, exact, strict=True)
+        if isinstance(one, _spec.TensorSpec) and one.shape and other.shape
+        for rule, size in zip(one.shape[:1], other.shape[:1], strict=True)
+        if rule is None and size is not None
+    }
+
+    def relax(leaf: Any) -> Any:
+        if not isinstance(leaf, _spec.TensorSpec) or not leaf.shape or leaf.shape[0] not in sizes:
+            return leaf
+        return _spec.TensorSpec((None, *leaf.shape[1:]), leaf.dtype)
+
+    return jax.tree.map(relax, spec) if sizes else spec
 
 
 def check_may_compute() -> None:

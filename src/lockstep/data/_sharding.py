@@ -7,9 +7,9 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from lockstep.data._file_datasets import Files
 from lockstep.data._peek import example_of, spec_if_known
 from lockstep.data._plan import Node, walk
+from lockstep.data._record_files import Files
 from lockstep.data._sources import Arrays
 from lockstep.data._spec import TensorSpec
 from lockstep.data._structure import TEXT

@@ -13,8 +13,9 @@ from lockstep._types import Element, PyTree
 from lockstep.data import _columns, _spec
 from lockstep.data._blocks import ArrayStore, Block, Store, array_block
 from lockstep.data._columns import Column, Columns
+from lockstep.data._map_program import InvalidElementError
 from lockstep.data._peek import check_may_compute
-from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, DeferredError, Node, Run, State, StoreCursor
+from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, DeferredError, EmptyCursor, Node, Run, State, StoreCursor
 from lockstep.data._structure import TEXT, copy_arrays, normalize
 from lockstep.errors import InputError
 
@@ -22,7 +23,7 @@ from lockstep.errors import InputError
 class Arrays(Node):
     """The rows of arrays in memory."""
 
-    def __init__(self, columns: Columns, origin: str = "") -> None:
+    def __init__(self, columns: Columns, origin: str = "", spec: PyTree = None) -> None:
         leaves = jax.tree.leaves(columns)
         scalar = next((leaf for leaf in leaves if np.ndim(getattr(leaf, "values", leaf)) == 0), None)
         if scalar is not None:
@@ -38,13 +39,15 @@ class Arrays(Node):
             )
         self.store = ArrayStore(columns, origin)
         self._count = lengths[0]
+        # Of rows that are some of another dataset's, whose other elements may be of other sizes.
+        self._spec = spec
 
     def open(self, run: Run) -> Cursor:
         return StoreCursor(self.store, self._count)
 
     @property
     def spec(self) -> Any:
-        return jax.tree.map(_row_spec, self.store.columns)
+        return jax.tree.map(row_spec, self.store.columns) if self._spec is None else self._spec
 
     @property
     def cardinality(self) -> int:
@@ -275,7 +278,7 @@ class _GeneratedCursor:
         return self._structure.unflatten(leaves) if structure == self._structure else element
 
     def _mismatch(self, received: object, error: Exception | None = None) -> InputError:
-        return InputError(
+        return InvalidElementError(
             f"A generator must give elements of its output_signature, {self._signature}. Received as number "
             f"{self._taken}: {received}{f' ({error})' if error else ''}. Change one of the two."
         )
@@ -296,7 +299,8 @@ def _cast_to_signature(value: PyTree, signature: PyTree) -> Any:
     return value
 
 
-def _row_spec(column: Column) -> Any:
+def row_spec(column: Column) -> Any:
+    """Returns the spec that holds for all rows of a column."""
     if isinstance(column, _columns.Ragged):
         specs = [_spec.spec_of_leaf(v) for v in column.values]
         result = specs[0]
@@ -330,3 +334,17 @@ class StoreSource(Node):
     @property
     def label(self) -> str:
         return f"{self._label}({self._count})"
+
+
+class Unread(Node):
+    """Elements of a known spec, none of which is ever read: for functions of datasets that only show their result."""
+
+    def __init__(self, spec: PyTree) -> None:
+        self._spec = spec
+
+    def open(self, run: Run) -> Cursor:
+        return EmptyCursor()
+
+    @property
+    def spec(self) -> Any:
+        return self._spec

@@ -11,6 +11,7 @@ import numpy as np
 
 from lockstep._nest import canonical
 from lockstep._types import ArrayLike, DType, Element, PyTree
+from lockstep.data._composite import kind_of, kind_of_spec
 from lockstep.data._structure import TEXT
 from lockstep.errors import ArgumentError, InputError
 
@@ -38,7 +39,10 @@ class TensorSpec:
             # object.__setattr__, because the dataclass is frozen: plans share specs.
             self,
             "shape",
-            None if shape is None else tuple(None if s is None else int(s) for s in shape),
+            # TensorFlow's shape of unknown rank is no None, but says so.
+            None
+            if shape is None or getattr(shape, "rank", 0) is None
+            else tuple(s if s is None else int(s) for s in shape),
         )
         object.__setattr__(self, "dtype", as_dtype(dtype))
         object.__setattr__(self, "name", name)
@@ -96,17 +100,32 @@ def spec_of_leaf(value: ArrayLike) -> Any:
         return TensorSpec((), TEXT)
     if hasattr(value, "element_spec"):
         return DatasetSpec(value.element_spec)
+    kind = kind_of(value)
+    if kind is not None:
+        return kind.spec_of(value)
     return TensorSpec(np.shape(value), value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype)
 
 
 def add_batch_axis(spec: PyTree, size: int | None) -> Any:
     """Returns the spec of batches of such elements."""
-    return jax.tree.map(lambda s: TensorSpec(None if s.shape is None else (size, *s.shape), s.dtype), spec)
+
+    def add(leaf: Any) -> Any:
+        kind = kind_of_spec(leaf)
+        if kind is not None:
+            return kind.batch_spec(leaf, size)
+        return TensorSpec(None if leaf.shape is None else (size, *leaf.shape), leaf.dtype)
+
+    return jax.tree.map(add, spec)
 
 
 def remove_batch_axis(spec: PyTree) -> Any:
     """Returns the spec of the elements of such batches."""
-    return jax.tree.map(lambda s: TensorSpec(s.shape and s.shape[1:], s.dtype), spec)
+
+    def remove(leaf: Any) -> Any:
+        kind = kind_of_spec(leaf)
+        return TensorSpec(leaf.shape and leaf.shape[1:], leaf.dtype) if kind is None else kind.row_spec(leaf)
+
+    return jax.tree.map(remove, spec)
 
 
 def generalize(one: PyTree, other: PyTree) -> Any:
@@ -117,7 +136,24 @@ def generalize(one: PyTree, other: PyTree) -> Any:
     pairs = list(zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
     if any(type(a) is not type(b) or (isinstance(a, TensorSpec) and a.dtype != b.dtype) for a, b in pairs):
         return None
-    return jax.tree.map(lambda a, b: _generalize_shape(a, b) if isinstance(a, TensorSpec) else a, one, other)
+    wider = [_widen(a, b) for a, b in pairs]
+    return None if any(spec is None for spec in wider) else jax.tree.structure(one).unflatten(wider)
+
+
+def _widen(one: Any, other: Any) -> Any:
+    if isinstance(one, TensorSpec):
+        return _generalize_shape(one, other)
+    kind = kind_of_spec(one)
+    return one if kind is None else kind.widen(one, other)
+
+
+def is_wider(one: TensorSpec, other: TensorSpec) -> bool:
+    """Returns whether the shape of `one` holds for all arrays that that of `other` holds for."""
+    if one.shape is None or other.shape is None:
+        return one.shape is None
+    return len(one.shape) == len(other.shape) and all(
+        a is None or a == b for a, b in zip(one.shape, other.shape, strict=True)
+    )
 
 
 class IncompatibleElementsError(InputError, TypeError):
@@ -185,4 +221,6 @@ def _is_shape(value: PyTree) -> bool:
 
 def as_signature(signature: PyTree) -> Any:
     """Specs of any library, as long as they have shape and dtype."""
-    return signature and jax.tree.map(lambda s: TensorSpec(s.shape, s.dtype), canonical(signature))
+    if signature is None:
+        return None
+    return jax.tree.map(lambda s: s if kind_of_spec(s) else TensorSpec(s.shape, s.dtype), canonical(signature))

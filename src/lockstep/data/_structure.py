@@ -16,6 +16,7 @@ import numpy as np
 
 from lockstep._nest import Packed, opened
 from lockstep._types import Element, PyTree
+from lockstep.data._composite import kind_of
 from lockstep.errors import InputError
 
 # numpy's own dtypes of text have a fixed width, and drop trailing zero bytes.
@@ -95,7 +96,12 @@ def _is_host_value(value: PyTree) -> bool:
         return value.dtype.kind not in "USO" or (
             value.dtype == TEXT and value.ndim > 0 and all(isinstance(v, bytes) for v in value.ravel())
         )
-    return type(value) is bytes or isinstance(value, (np.number, np.bool_)) or hasattr(value, "element_spec")
+    return (
+        type(value) is bytes
+        or isinstance(value, (np.number, np.bool_))
+        or hasattr(value, "element_spec")
+        or kind_of(value) is not None
+    )
 
 
 def _narrow_python_numbers(value: PyTree, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

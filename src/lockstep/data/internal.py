@@ -13,9 +13,12 @@ from lockstep.data._blocks import Store as Store
 from lockstep.data._blocks import ZippedStore as ZippedStore
 from lockstep.data._blocks import join_blocks as join_blocks
 from lockstep.data._columns import Ragged as Ragged
+from lockstep.data._composite import CompositeKind as CompositeKind
+from lockstep.data._composite import register_composite as register_composite
 from lockstep.data._dataset_base import plan_of as plan_of
 from lockstep.data._example.features import FixedLenFeature as FixedLenFeature
 from lockstep.data._example.features import VarLenFeature as VarLenFeature
+from lockstep.data._feature_batches import make_batched_features_dataset as make_batched_features_dataset
 from lockstep.data._files.tfrecord import masked_crc as masked_crc
 from lockstep.data._files.tfrecord import open_tfrecord as open_tfrecord
 from lockstep.data._image.decode import decode_jpeg as decode_jpeg
@@ -28,6 +31,9 @@ from lockstep.data._iterator import elements_of as elements_of
 from lockstep.data._iterator import open_at as open_at
 from lockstep.data._keras_adapter import as_keras_batch as as_keras_batch
 from lockstep.data._keras_adapter import check_finite as check_finite
+from lockstep.data._options import OptionTypeError as OptionTypeError
+from lockstep.data._options import set_option as set_option
+from lockstep.data._peek import declared_sizes as declared_sizes
 from lockstep.data._peek import example_of as example_of
 from lockstep.data._peek import spec_if_known as spec_if_known
 from lockstep.data._plan import Node as Node
@@ -53,6 +59,7 @@ __all__ = [
     "Block",
     "BlockStore",
     "CachedElements",
+    "CompositeKind",
     "ElementStream",
     "FixedLenFeature",
     "Map",
@@ -60,6 +67,7 @@ __all__ = [
     "MixedStore",
     "Node",
     "NonDeterministicError",
+    "OptionTypeError",
     "Optional",
     "PlanReader",
     "Ragged",
@@ -73,6 +81,7 @@ __all__ = [
     "ZippedStore",
     "as_keras_batch",
     "check_finite",
+    "declared_sizes",
     "decode_jpeg",
     "describe_plan",
     "elements_of",
@@ -81,11 +90,14 @@ __all__ = [
     "file_count",
     "inside",
     "join_blocks",
+    "make_batched_features_dataset",
     "masked_crc",
     "open_at",
     "open_tfrecord",
     "plan_of",
     "pool",
+    "register_composite",
+    "set_option",
     "shard_batches",
     "shard_by_files",
     "shard_by_hint",

@@ -16,7 +16,7 @@ from lockstep._engine.step.sequential_emulation import shard_slices
 from lockstep._nest import opened
 from lockstep._types import Array, Batch
 from lockstep.distribute._values import per_replica
-from lockstep.errors import ArgumentError
+from lockstep.errors import ArgumentError, EndOfDataError
 
 if TYPE_CHECKING:
     from lockstep._engine.input.batch import WithPosition
@@ -151,9 +151,12 @@ class DistributedIterator:
         """Returns the next element.
 
         Raises:
-            StopIteration: At the end.
+            EndOfDataError: At the end; it is a `StopIteration`.
         """
-        return next(self)
+        try:
+            return next(self)
+        except StopIteration:
+            raise EndOfDataError("The dataset has no next element. Iterate with for, or catch this error.") from None
 
     def get_next_as_optional(self) -> Optional:
         """Returns the next element, or that there is none: `has_value()` tells, `get_value()` returns it."""

@@ -10,7 +10,9 @@ differs from TensorFlow: docs/tensorflow.md.
 
 from __future__ import annotations
 
+import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 from keras.initializers import Constant as constant_initializer
 from keras.initializers import Ones as ones_initializer
@@ -56,8 +58,9 @@ from lockstep.compat.tensorflow._ops.reduce import reduce_sum as reduce_sum
 from lockstep.compat.tensorflow._ops.strings import as_string as as_string
 from lockstep.compat.tensorflow._ops.training import *
 from lockstep.compat.tensorflow._ops.variable import *
-from lockstep.compat.tensorflow._spec import TensorShape as TensorShape
+from lockstep.compat.tensorflow._shape import TensorShape as TensorShape
 from lockstep.compat.tensorflow._spec import TensorSpec as TensorSpec
+from lockstep.compat.tensorflow._spec import TypeSpec as TypeSpec
 from lockstep.compat.tensorflow._tensor import Tensor as Tensor
 from lockstep.compat.tensorflow._tensor import as_tensor as as_tensor
 from lockstep.compat.tensorflow._tensor import is_tensor as is_tensor
@@ -69,8 +72,27 @@ if _TYPE_CHECKING:
     from lockstep.compat.tensorflow import distribute as distribute
     from lockstep.compat.tensorflow import estimator as estimator
     from lockstep.compat.tensorflow import keras as keras
+    from lockstep.compat.tensorflow._indexed_slices import IndexedSlices as IndexedSlices
+    from lockstep.compat.tensorflow._indexed_slices import IndexedSlicesSpec as IndexedSlicesSpec
+    from lockstep.compat.tensorflow._ragged_ops import RaggedTensor as RaggedTensor
+    from lockstep.compat.tensorflow._ragged_tensor import RaggedTensorSpec as RaggedTensorSpec
+    from lockstep.compat.tensorflow._sparse_ops import SparseTensor as SparseTensor
+    from lockstep.compat.tensorflow._sparse_tensor import SparseTensorSpec as SparseTensorSpec
+    from lockstep.compat.tensorflow._tensor_array import TensorArray as TensorArray
+    from lockstep.compat.tensorflow._tensor_array import TensorArraySpec as TensorArraySpec
 
 newaxis = None
+# Classes that few programs use, with the modules that have them and their functions.
+_CLASSES = {
+    "RaggedTensor": "_ragged_ops",
+    "RaggedTensorSpec": "_ragged_tensor",
+    "SparseTensor": "_sparse_ops",
+    "SparseTensorSpec": "_sparse_tensor",
+    "IndexedSlices": "_indexed_slices",
+    "IndexedSlicesSpec": "_indexed_slices",
+    "TensorArray": "_tensor_array",
+    "TensorArraySpec": "_tensor_array",
+}
 # Imported when they are used: `import lockstep.compat.tensorflow` itself stays short.
 _PARTS = (
     *(
@@ -98,6 +120,8 @@ _PARTS = (
         "random",
         "saved_model",
         "nest",
+        "ragged",
+        "sparse",
         "signal",
         "strings",
         "summary",
@@ -113,11 +137,24 @@ _LAZY = {
     **{part: f"{__name__}.keras.{part}" for part in _KERAS},
 }
 
-__all__ = ["Assert", "Tensor", "TensorShape", "TensorSpec", "__version__", "argmax", "argmin", "as_string", "as_tensor"]
+__all__ = [
+    "Assert",
+    "Tensor",
+    "TensorShape",
+    "TensorSpec",
+    "TypeSpec",
+    "__version__",
+    "argmax",
+    "argmin",
+    "as_string",
+    "as_tensor",
+]
 __all__ += ["assert_equal", "assert_greater", "assert_less", "assert_rank", "constant_initializer", "cumsum"]
 __all__ += ["is_tensor", "newaxis", "ones_initializer", "random_normal_initializer", "random_uniform_initializer"]
 __all__ += ["reduce_all", "reduce_any", "reduce_logsumexp", "reduce_max", "reduce_mean", "reduce_min", "reduce_prod"]
 __all__ += ["reduce_sum", "zeros_initializer"]
+__all__ += ["IndexedSlices", "IndexedSlicesSpec", "RaggedTensor", "RaggedTensorSpec", "SparseTensor"]
+__all__ += ["SparseTensorSpec", "TensorArray", "TensorArraySpec"]
 __all__ += _dtypes.__all__
 __all__ += _arrays.__all__
 __all__ += _control.__all__
@@ -130,8 +167,17 @@ __all__ += _training.__all__
 __all__ += _variable.__all__
 
 _jax_methods.install()
-__getattr__ = _missing.getter(__name__, _LAZY)
-__dir__ = _missing.lister(globals(), _LAZY)
+_find = _missing.getter(__name__, _LAZY)
+
+
+def __getattr__(name: str) -> _Any:
+    if name in _CLASSES:
+        value = globals()[name] = getattr(_importlib.import_module(f"{__name__}.{_CLASSES[name]}"), name)
+        return value
+    return _find(name)
+
+
+__dir__ = _missing.lister(globals(), {**_LAZY, **_CLASSES})
 
 # From here on Keras' own classes take Keras 2's ways too, for programs that import keras beside this package.
 # Last, for it needs the names above. README.md lists what it changes.

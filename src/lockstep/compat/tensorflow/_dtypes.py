@@ -8,8 +8,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from lockstep.compat.tensorflow._error_kinds import ArgumentTypeError
 from lockstep.compat.tensorflow._types import DTypeLike
-from lockstep.errors import ArgumentError
 
 __all__ = ["DType", "as_dtype", "bfloat16", "bool", "complex128", "complex64", "double", "float16", "float32"]
 __all__ += ["float64", "half", "int16", "int32", "int64", "int8", "string", "uint16", "uint32", "uint64", "uint8"]
@@ -53,6 +53,21 @@ class DType:
         return self
 
     @property
+    def as_datatype_enum(self) -> int:
+        """The number that TensorFlow's files have for it."""
+        return _ENUM[self._name]
+
+    @property
+    def is_numpy_compatible(self) -> _Bool:
+        """Tells whether numpy has arrays of it: always."""
+        return True
+
+    @property
+    def is_quantized(self) -> _Bool:
+        """Tells whether it is a type of quantized numbers: there are none."""
+        return False
+
+    @property
     def real_dtype(self) -> DType:
         """The type of the real part."""
         return as_dtype(np.result_type(np.real(np.zeros(0, self.dtype)))) if self.is_complex else self
@@ -90,8 +105,8 @@ class DType:
 
     @property
     def size(self) -> int:
-        """Bytes per element; for text the size of a pointer is no such thing, and TensorFlow's 1 is given."""
-        return 1 if self.dtype == object else self.dtype.itemsize
+        """Bytes per element; 0 for text, whose elements differ in size."""
+        return 0 if self.dtype == object else self.dtype.itemsize
 
     @property
     def max(self) -> Any:
@@ -112,6 +127,14 @@ class DType:
         """Returns whether `other` is the same type."""
         return self == as_dtype(other)
 
+    def is_subtype_of(self, other: DTypeLike) -> _Bool:
+        """Returns whether `other` is the same type: none is a part of another."""
+        return self == other
+
+    def most_specific_common_supertype(self, others: Any) -> DType | None:
+        """Returns this type if all others are it, else `None`."""
+        return self if all(self == other for other in others) else None
+
     def _limit(self, which: str) -> Any:
         if self.is_floating:
             # numpy's finfo does not know bfloat16.
@@ -121,7 +144,7 @@ class DType:
         # TensorFlow's limits of truth values.
         if self.is_bool:
             return which == "max"
-        raise ArgumentError(f"Only real numbers have limits. Received the {which} of {self!r}.")
+        raise ArgumentTypeError(f"Only real numbers have limits. Received the {which} of {self!r}.")
 
     def __eq__(self, other: object) -> _Bool:
         if isinstance(other, DType):
@@ -134,6 +157,18 @@ class DType:
 
     def __hash__(self) -> int:
         return hash(self.dtype)
+
+    def __int__(self) -> int:
+        return self.as_datatype_enum
+
+    def __getattr__(self, name: str) -> Any:
+        # Programs that know numpy ask for kind, type, itemsize and char. A copy in the making has no dtype yet.
+        if name.startswith("__") or name == "dtype":
+            raise AttributeError(f"'DType' object has no attribute {name!r}")
+        return getattr(self.dtype, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return as_dtype, (self._name,)
 
     def __repr__(self) -> str:
         return f"tf.{self._name}"
@@ -172,6 +207,26 @@ _names: dict[Any, Any] = {
     bytes: object,
     "bfloat16": _BFLOAT16,
 }
+# TensorFlow's numbers of types, by which it writes them into files.
+_ENUM = {
+    "float32": 1,
+    "float64": 2,
+    "int32": 3,
+    "uint8": 4,
+    "int16": 5,
+    "int8": 6,
+    "string": 7,
+    "complex64": 8,
+    "int64": 9,
+    "bool": 10,
+    "bfloat16": 14,
+    "uint16": 17,
+    "complex128": 18,
+    "float16": 19,
+    "uint32": 22,
+    "uint64": 23,
+}
+_BY_NUMBER = {number: name for name, number in _ENUM.items()}
 _KNOWN = {
     t.dtype: t
     for t in (
@@ -187,17 +242,27 @@ def as_dtype(type_value: DTypeLike) -> DType:
     As in TensorFlow, Python's `float` and `int` mean 32 bits.
 
     Raises:
-        ArgumentError: If it means none.
+        ArgumentTypeError: If it means none.
 
     Source: tf.as_dtype.
     """
     if isinstance(type_value, DType):
         return type_value
+    if type(type_value) is int:
+        type_value = _BY_NUMBER.get(type_value, type_value)
     try:
         dtype = np.dtype(_names.get(type_value, type_value))
         # Fixed-width text of numpy counts as text.
         return string if dtype.kind in "SU" else _KNOWN[dtype]
     except (TypeError, KeyError):
-        raise ArgumentError(
+        raise ArgumentTypeError(
             f"A dtype must be one of {', '.join(sorted(t.name for t in _KNOWN.values()))}. Received: {type_value!r}."
         ) from None
+
+
+def dtype_of(dtype: Any) -> Any:
+    """Returns the `DType` for a type of numpy or Keras; one that TensorFlow does not have, as it is."""
+    try:
+        return _KNOWN.get(np.dtype(dtype), dtype)
+    except TypeError:
+        return string if dtype == "string" else dtype

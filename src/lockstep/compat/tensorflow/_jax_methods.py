@@ -1,37 +1,93 @@
-"""TensorFlow's methods of tensors on JAX's arrays: `numpy()`, `get_shape()` and `set_shape()`.
+"""TensorFlow's attributes of tensors on the arrays of JAX and the symbolic tensors and variables of Keras.
 
-Modules that import this package see them, as extension methods are seen in languages that have those. In the code of
-other libraries, and of JAX itself, an array has no `numpy`: some take a value with that method for TensorFlow's.
-README.md has them in its table of all changes.
+Modules that import this package see them. README.md has them in its table of all changes.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import FrameType, FunctionType, ModuleType
-from typing import NoReturn
+from dis import opmap
+from types import FrameType
+from typing import Any, NoReturn
 
+import keras
 import numpy as np
 from jax import core
 from jax._src.array import ArrayImpl  # `jax.Array` is an abstract class, whose attributes arrays do not inherit.
 
 from lockstep._types import Array
-from lockstep.compat.tensorflow._spec import TensorShape
-from lockstep.compat.tensorflow._tensor import check_shape
+from lockstep.compat.tensorflow._dtypes import dtype_of
+from lockstep.compat.tensorflow._ops.named import name_of
+from lockstep.compat.tensorflow._shape import TensorShape
+from lockstep.compat.tensorflow._tensor import HostTensor, Reference, check_shape, device_name
+from lockstep.compat.tensorflow._visibility import PACKAGE, imports_compat, sees_tensorflow
+from lockstep.compat.tensorflow._visibility import note_import as note_import
 from lockstep.errors import UnsupportedError
 
-_PACKAGE = "lockstep.compat"
-_importers: set[str] = set()
+# In Python 3.11 an instruction of its own loads what is called as a method; later a bit of LOAD_ATTR tells.
+_LOAD_METHOD = opmap.get("LOAD_METHOD") if sys.version_info < (3, 12) else None
+_LOAD_ATTR = opmap["LOAD_ATTR"]
 
 
 def install() -> None:
-    """Adds the methods where JAX has none of that name."""
+    """Adds TensorFlow's attributes where JAX and Keras have none of that name, and changes the types of some."""
     for cls, numpy in ((ArrayImpl, _numpy), (core.Tracer, _refuse_values)):
-        for name, method in (("numpy", numpy), ("get_shape", _get_shape), ("set_shape", check_shape)):
+        for name, method in (
+            *(("numpy", numpy), ("get_shape", _get_shape), ("set_shape", check_shape), ("ref", Reference)),
+            *(("experimental_ref", Reference), ("cpu", _identity)),
+        ):
             # A JAX that gets such a method itself keeps it.
             if not hasattr(cls, name):
                 setattr(cls, name, ExtensionMethod(name, method))
+    for cls in (ArrayImpl, core.Tracer, keras.KerasTensor, keras.Variable):
+        _change(cls, "shape", TensorShape)
+        _change(cls, "dtype", dtype_of)
+    for name, method in (("get_shape", _get_shape), ("set_shape", check_shape), ("ref", Reference)):
+        setattr(keras.KerasTensor, name, ExtensionMethod(name, method))
+    keras.Variable.ref = ExtensionMethod("ref", Reference)  # pyright: ignore[reportAttributeAccessIssue]
+    for cls in (ArrayImpl, core.Tracer):
+        cls.name = ExtensionProperty("name", name_of)  # pyright: ignore[reportAttributeAccessIssue]
+    _change(ArrayImpl, "device", device_name)
+    _change(HostTensor, "dtype", dtype_of, np.ndarray.dtype)
+    _make_callable(keras.Variable, "value")
+
+
+def _change(cls: Any, name: str, convert: Callable[[Any], Any], original: Any = None) -> None:
+    """Makes a property give modules that import this package what `convert` makes of its value."""
+    # Keras' classes derive from others of its own.
+    cls = cls if original else next(c for c in cls.__mro__ if name in vars(c))
+    original = original or vars(cls)[name]
+    # JAX's are properties of Python, too: a lookup takes about a third longer. HostTensor's is numpy's, in C.
+    read = getattr(original, "fget", None) or original.__get__
+
+    def get(self: Any) -> Any:
+        value = read(self)
+        return convert(value) if sees_tensorflow(sys._getframe(1)) else value  # pyright: ignore[reportPrivateUsage]
+
+    setter = getattr(original, "fset", None)
+    setattr(cls, name, property(get, setter, doc=getattr(original, "__doc__", None)))
+
+
+def _make_callable(cls: Any, name: str) -> None:
+    """Makes a property a method for modules that import this package, where they call it."""
+    cls = next(c for c in cls.__mro__ if name in vars(c))
+    original = vars(cls)[name]
+
+    def get(self: Any) -> Any:
+        value = original.fget(self)
+        frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+        return (lambda: value) if _is_method_call(frame) and sees_tensorflow(frame) else value
+
+    setattr(cls, name, property(get, original.fset, doc=original.__doc__))
+
+
+def _is_method_call(frame: FrameType) -> bool:
+    """Returns whether a frame is at `x.name(...)`, and not at `x.name` or `getattr(x, name)`."""
+    code, here = frame.f_code.co_code, frame.f_lasti
+    if _LOAD_METHOD is not None:
+        return code[here] == _LOAD_METHOD
+    return code[here] == _LOAD_ATTR and bool(code[here + 1] & 1)
 
 
 class ExtensionMethod:
@@ -52,41 +108,28 @@ class ExtensionMethod:
         if not imports_compat(frame):
             raise AttributeError(
                 f"{owner.__name__!r} object has no attribute {self.name!r}. Modules that import "
-                f"{_PACKAGE}.tensorflow see TensorFlow's methods of JAX's arrays; "
+                f"{PACKAGE}.tensorflow see TensorFlow's methods of JAX's arrays; "
                 f"{frame.f_globals.get('__name__')} does not import it. Import it there, or use numpy.asarray(x)."
             )
-        return self.method if array is None else self.method.__get__(array)
+        return self.method if array is None else lambda *args, **kwargs: self.method(array, *args, **kwargs)
 
 
-def note_import(frame: FrameType) -> None:
-    """Remembers that a module has imported a name of Keras through this package.
+class ExtensionProperty(ExtensionMethod):
+    """As `ExtensionMethod`, for an attribute that `method` computes."""
 
-    `from lockstep.compat.tensorflow.keras.layers import Dense` leaves Keras' own class in the module, which does not
-    tell where it has come from.
-    """
-    _importers.add(frame.f_globals.get("__name__", ""))
-
-
-def imports_compat(frame: FrameType) -> bool:
-    """Returns whether the module whose code a frame runs, or this function of it, imports `lockstep.compat`."""
-    if frame.f_globals.get("__name__") in _importers:
-        return True
-    # The scan takes 10 to 30 microseconds, as much as the copy from the device that follows. Of a function's own names
-    # modules alone count: JAX's frames hold the functions of this package that they trace.
-    values = [*frame.f_globals.values(), *(v for v in frame.f_locals.values() if isinstance(v, ModuleType))]
-    return any(_home(value).startswith(_PACKAGE) for value in values)
-
-
-def _home(value: object) -> str:
-    """Returns the module that a value is, or comes from."""
-    if isinstance(value, ModuleType):
-        return value.__name__
-    return str((value if isinstance(value, (type, FunctionType)) else type(value)).__module__)
+    def __get__(self, array: Array, owner: type) -> Any:
+        found = super().__get__(array, owner)
+        return found if array is None else found()
 
 
 def _numpy(self: Array) -> np.ndarray | np.generic:
     """Returns the values as a numpy array, or a single value as a numpy scalar."""
     return np.asarray(self)[()]
+
+
+def _identity(self: Array) -> Array:
+    """Returns the tensor itself."""
+    return self
 
 
 def _get_shape(self: Array) -> TensorShape:

@@ -31,7 +31,6 @@ GRADIENT = (
     "jax.value_and_grad(loss_fn)(weights); for a step of your own under model.fit override train_step with "
     "model.stateless_call, as Keras' guide 'Custom training with JAX' shows."
 )
-_SPARSE = "Tensors are dense: use padded batches (Dataset.padded_batch), or indices and values in arrays of their own."
 _SAVED_MODEL = "Use model.save('model.keras') and tf.keras.models.load_model; for serving, model.export(path)."
 _COORDINATOR = (
     "Every task of the cluster runs the same program here, and the chief's Model.fit shares its batches among the "
@@ -78,15 +77,7 @@ ADVICE: dict[str, str] = {
     "tf.contrib": "It is gone from TensorFlow 2, too. Most of it lives on in tf.keras.",
     "tf.layers": "It is tf.compat.v1.layers; or use tf.keras.layers.",
     "tf.CriticalSection": "Code runs in the order of the program; leave it out.",
-    "tf.IndexedSlices": _SPARSE,
-    "tf.SparseTensor": _SPARSE,
-    "tf.RaggedTensor": _SPARSE,
-    "tf.RaggedTensorSpec": _SPARSE,
-    "tf.SparseTensorSpec": _SPARSE,
-    "tf.sparse": _SPARSE,
-    "tf.ragged": _SPARSE,
     "tf.queue": "Use a tf.data.Dataset, or Python's queue.",
-    "tf.TensorArray": "Collect tensors in a list and use tf.stack; under JAX's compilation use tf.map_fn or tf.scan.",
     "tf.lite": _LITE,
     "tf.tpu": _TPU,
     "tf.raw_ops": "Use the function of tf, tf.math, tf.nn or tf.image that stands for the operation.",

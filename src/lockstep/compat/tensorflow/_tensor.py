@@ -11,7 +11,9 @@ import keras
 import numpy as np
 
 from lockstep._types import ArrayLike
-from lockstep.compat.tensorflow._spec import TensorShape
+from lockstep.compat.tensorflow._composite import CompositeTensor
+from lockstep.compat.tensorflow._error_kinds import ArgumentIndexError
+from lockstep.compat.tensorflow._shape import TensorShape
 from lockstep.compat.tensorflow._types import Argument, ShapeLike
 from lockstep.errors import ArgumentError
 
@@ -39,6 +41,21 @@ class HostTensor(np.ndarray):
     def shape(self, value: ArrayLike) -> None:
         np.ndarray.shape.__set__(self, value)  # pyright: ignore[reportDeprecated]
 
+    @property
+    def device(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The device that holds it: the host's."""
+        return device_name(None)
+
+    def ref(self) -> Reference:
+        """Returns a reference that can be put into sets and be a key of dicts."""
+        return Reference(self)
+
+    experimental_ref = ref
+
+    def cpu(self) -> HostTensor:
+        """Returns the tensor itself."""
+        return self
+
     def numpy(self) -> Any:
         """Returns a numpy array, or for a single value a numpy scalar or `bytes`."""
         return _base(self)[()] if self.ndim == 0 else _base(self)
@@ -62,7 +79,10 @@ class HostTensor(np.ndarray):
         return from_numpy(getattr(ufunc, method)(*map(_operand, inputs), **kwargs))
 
     def __getitem__(self, key: ArrayLike) -> HostTensor:
-        return as_host(_base(self)[_key(key)])
+        try:
+            return as_host(_base(self)[_key(key)])
+        except IndexError as error:
+            raise ArgumentIndexError(f"An index must be within the shape {self.shape}: {error}.") from error
 
     # TensorFlow's tensors are immutable, and JAX may share the memory of this one.
     def __setitem__(self, key: ArrayLike, value: ArrayLike) -> None:
@@ -74,13 +94,54 @@ class HostTensor(np.ndarray):
         return (as_host(e) for e in _base(self))
 
     def __format__(self, spec: str) -> str:
-        return format(self.numpy(), spec) if self.ndim == 0 and spec else str(self)
+        return format(self.numpy(), spec)
+
+    def __contains__(self, value: ArrayLike) -> bool:
+        return bool(np.any(_base(self) == _operand(value)))
 
     def __repr__(self) -> str:
-        return f"<tf.Tensor: shape={self.shape}, dtype={_type_name(self)}, numpy={self.numpy()!r}>"
+        return f"<tf.Tensor: shape={self.shape}, dtype={_type_name(self)}, numpy={_values_text(self)}>"
 
     def __str__(self) -> str:
-        return f"tf.Tensor({self.numpy()}, shape={self.shape}, dtype={_type_name(self)})"
+        # A matrix begins on a line of its own, as in TensorFlow.
+        start = "\n" if self.ndim > 1 else ""
+        return f"tf.Tensor({start}{self.numpy()}, shape={self.shape}, dtype={_type_name(self)})"
+
+
+class Reference:
+    """A tensor or variable as a key: equal references are of the same object. Source: tf.Tensor.ref."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self._wrapped = wrapped
+
+    def deref(self) -> Any:
+        """Returns the tensor or variable."""
+        return self._wrapped
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Reference) and self._wrapped is other._wrapped
+
+    def __hash__(self) -> int:
+        return id(self._wrapped)
+
+    def __repr__(self) -> str:
+        return f"<Reference wrapping {self._wrapped!r}>"
+
+
+def device_name(device: Any) -> str:
+    """Returns TensorFlow's name of a device of JAX, `None` for the host, as "/job:localhost/.../device:CPU:0"."""
+    kind = getattr(device, "platform", "cpu").upper()
+    number = getattr(device, "local_hardware_id", None)
+    return f"/job:localhost/replica:0/task:0/device:{kind}:{number or 0}"
+
+
+def _values_text(value: np.ndarray[Any, Any]) -> str:
+    # numpy 2 writes np.float32(1.5) for a scalar, TensorFlow 1.5.
+    if value.ndim:
+        # A matrix begins on a line of its own, so that its columns stand below each other.
+        return ("\n" if value.ndim > 1 else "") + repr(_base(value))
+    single = _base(value)[()]
+    return str(single) if isinstance(single, np.generic) else repr(single)
 
 
 def _type_name(value: np.ndarray[Any, Any]) -> str:
@@ -207,7 +268,10 @@ def _binary(name: str, reflected: bool) -> Callable[[Any, Any], Any]:
         if not isinstance(other, _HOST):
             return NotImplemented
         a, b = _operand(self), _operand(other)
-        return from_numpy(function(b, a) if reflected else function(a, b))
+        try:
+            return from_numpy(function(b, a) if reflected else function(a, b))
+        except ValueError as error:
+            raise ArgumentError(f"Shapes must go together in {name}: {error}.") from error
 
     method.__doc__ = f"Computes `operator.{name}` element by element."
     return method
@@ -235,4 +299,4 @@ class Tensor(metaclass=_TensorType):
 
 def is_tensor(x: ArrayLike) -> bool:
     """Returns whether `x` is a tensor, a variable or a symbolic tensor of Keras. Source: tf.is_tensor."""
-    return isinstance(x, (Tensor, keras.KerasTensor, keras.Variable))
+    return isinstance(x, (Tensor, keras.KerasTensor, keras.Variable, CompositeTensor))

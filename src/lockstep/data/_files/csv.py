@@ -284,7 +284,10 @@ def _type_and_default(entry: ArrayLike) -> tuple[np.dtype[Any], Any]:
     if values.size > 1:
         raise ArgumentError(f"a column has one default; received {entry!r} in record_defaults.")
     default = None if values.size == 0 else values.reshape(-1)[0]
-    return dtype, default.encode() if isinstance(default, str) else default
+    if isinstance(default, (str, bytes)):
+        # Not numpy's own type of bytes, which drops trailing zeros.
+        return dtype, default.encode() if isinstance(default, str) else bytes(default)
+    return dtype, default
 
 
 def _as_dtype(entry: ArrayLike) -> np.dtype[Any] | None:

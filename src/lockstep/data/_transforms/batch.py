@@ -15,6 +15,9 @@ from lockstep._types import ArrayLike, PyTree
 from lockstep.data import _columns, _spec
 from lockstep.data._blocks import Block, array_block, join_blocks
 from lockstep.data._columns import Column, Columns, Ragged, Rows
+from lockstep.data._composite import kind_of
+from lockstep.data._map_program import InvalidElementError
+from lockstep.data._peek import is_declared
 from lockstep.data._plan import UNKNOWN, Cursor, DeferredError, Node, Run, State, Transformation
 from lockstep.data._structure import TEXT
 from lockstep.errors import ArgumentError, InputError
@@ -39,7 +42,7 @@ class Batch(Transformation):
             elements = self._padding.spec(elements)
         count = self.upstream.cardinality
         # With a known cardinality the last batch is known to be full; tf.data leaves its axis unknown.
-        exact = self.drop or (count >= 0 and count % self.size == 0)
+        exact = self.drop or (count >= 0 and count % self.size == 0 and not is_declared())
         return _spec.add_batch_axis(elements, self.size if exact else None)
 
     @property
@@ -121,12 +124,13 @@ class StackedStore:
         columns = block.take()
         if self.padding is not None:
             return self.padding(columns)
+        columns = jax.tree.map(_stack_composites, columns)
         for column in jax.tree.leaves(columns):
             if isinstance(column, Ragged):
                 shapes = [np.shape(v) if not hasattr(v, "element_spec") else "a dataset" for v in column.values]
                 # The first odd element is named, with its file: in a batch of 256 photographs nobody would find it.
                 odd = next((i for i, s in enumerate(shapes) if s != shapes[0]), 0)
-                raise InputError(
+                raise InvalidElementError(
                     f"The elements of a batch must have the same shape. Received: {shapes[0]} and, at "
                     f"{block.store.describe(int(block.rows[odd]))}, {shapes[odd]}. Resize or crop them with map, or "
                     "use padded_batch."
@@ -137,6 +141,12 @@ class StackedStore:
         rows = self.batch(row).rows
         store = self.block.store
         return f"the batch from {store.describe(int(rows[0]))} to {store.describe(int(rows[-1]))}"
+
+
+def _stack_composites(column: Column) -> Any:
+    """Returns a column of composite values as one of them; others as they are."""
+    kind = kind_of(column.values[0]) if isinstance(column, Ragged) else None
+    return column if kind is None else kind.stack(list(column.values))
 
 
 class Unbatch(Transformation):
@@ -203,15 +213,21 @@ def _rows_of(block: Block) -> Block:
     if isinstance(store, StackedStore) and store.padding is None:
         return store.batch(int(block.rows[0]))
     where = store.describe(int(block.rows[0]))
-    element = _columns.element(block.take(), 0)
+    given = _columns.element(block.take(), 0)
+    element = jax.tree.map(_rows_of_composite, given)
     # A scalar among the arrays has no rows to split.
-    lengths = {np.shape(leaf)[0] if np.ndim(leaf) else None for leaf in jax.tree.leaves(element)}
+    lengths = {len(leaf) if isinstance(leaf, Ragged) or np.ndim(leaf) else None for leaf in jax.tree.leaves(element)}
     if len(lengths) != 1 or None in lengths:
-        raise InputError(
-            f"unbatch needs arrays with the same first axis. Received: {_spec.spec_of(element)} at {where}. Batch the "
+        raise InvalidElementError(
+            f"unbatch needs arrays with the same first axis. Received: {_spec.spec_of(given)} at {where}. Batch the "
             "elements first, or map them to arrays."
         )
     return array_block(element, where + ", row")
+
+
+def _rows_of_composite(leaf: Any) -> Any:
+    kind = kind_of(leaf)
+    return leaf if kind is None else _columns.column(kind.rows(leaf))
 
 
 class Rebatch(Transformation):
@@ -306,14 +322,19 @@ class Padding:
         """Returns a shape for each leaf of a spec or of columns, `None` for sizes that are the longest of the batch."""
         if self._shapes is None:
             return [_free_shape(leaf) for leaf in leaves]
-        given_shapes = jax.tree.leaves(canonical(self._shapes), is_leaf=_is_shape)
+        given_shapes = shape_leaves(self._shapes)
         # Without this a shape too few would pad another array, without a word.
         if len(given_shapes) != len(leaves):
             raise ArgumentError(
                 f"padded_shapes must have a shape for each of the {len(leaves)} arrays of an element. Received: "
                 f"{self._shapes}. Example: ([None], [])"
             )
-        return [_shape(shape) for shape in given_shapes]
+        return given_shapes
+
+
+def shape_leaves(shapes: PyTree) -> list[tuple[int | None, ...]]:
+    """Returns the shapes of a structure of shapes, `None` for sizes that are open."""
+    return [_shape(shape) for shape in jax.tree.leaves(canonical(shapes), is_leaf=_is_shape)]
 
 
 def _free_shape(leaf: ArrayLike) -> Any:
@@ -327,6 +348,9 @@ def _free_shape(leaf: ArrayLike) -> Any:
 
 
 def _is_shape(value: ArrayLike) -> bool:
+    # Shapes of other libraries, and arrays of sizes.
+    if hasattr(value, "as_list") or isinstance(value, np.ndarray):
+        return True
     plain = isinstance(value, (list, tuple)) and not hasattr(value, "_fields")
     return plain and all(v is None or isinstance(v, (int, np.integer)) for v in value)
 
@@ -350,13 +374,13 @@ def _pad_column(column: Column, shape: tuple[int | None, ...], value: ArrayLike)
     fill = _fill_value(value, dtype)
     sizes = [np.shape(r) for r in rows]
     if any(len(s) != len(shape) for s in sizes):
-        raise InputError(f"padded_shapes gives {len(shape)} axes. Received: an element of shape {sizes[0]}.")
+        raise InvalidElementError(f"padded_shapes gives {len(shape)} axes. Received: an element of shape {sizes[0]}.")
     # The largest of this batch, not of the dataset, as in tf.data.
     target = [max(s[i] for s in sizes) if n is None else n for i, n in enumerate(shape)]
     result = np.full((len(rows), *target), fill, dtype)
     for i, (row, size) in enumerate(zip(rows, sizes, strict=True)):
         if any(a > b for a, b in zip(size, target, strict=True)):
-            raise InputError(
+            raise InvalidElementError(
                 f"padded_batch only makes elements longer. Received: shape {size}, to be padded to {tuple(target)}. "
                 "Cut it with map first, or give a larger size."
             )

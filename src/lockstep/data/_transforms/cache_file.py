@@ -82,7 +82,7 @@ class CacheFile:
             arrays = [writer.finish() for writer in self._writers]
             structure = self._structure
             # Numbers stand for the leaves.
-            shown = None if structure is None else _to_json(structure.unflatten(range(structure.num_leaves)))
+            shown = None if structure is None else to_json(structure.unflatten(range(structure.num_leaves)))
             description = {"format": _FORMAT, "count": self.count, "structure": shown, "arrays": arrays}
             (self._staging / _DESCRIPTION).write_text(json.dumps(description, indent=1))
             try:
@@ -113,7 +113,7 @@ class CacheFile:
             # Types cannot be read from a file, and those with "dict" are older, and do not tell the order of keys.
             if self._structure is None and any(kind in json.dumps(description["structure"]) for kind in _UNTOLD):
                 self._structure = self._known_structure()
-            self._structure = self._structure or jax.tree.structure(_from_json(description["structure"]))
+            self._structure = self._structure or jax.tree.structure(from_json(description["structure"]))
             self._readers = [_Reader(self._path / f"{i}", d, check=True) for i, d in enumerate(description["arrays"])]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(
@@ -241,20 +241,22 @@ def _unpack_row(content: bytes, shape: list[int]) -> Any:
     return result
 
 
-def _to_json(value: JSON) -> Any:
+def to_json(value: JSON) -> Any:
+    """Returns a structure of numbers as a JSON value; types of named tuples and of other mappings are not in it."""
     if is_named_tuple(value):
-        return {_NAMED: [_to_json(v) for v in value]}
+        return {_NAMED: [to_json(v) for v in value]}
     if isinstance(value, tuple):
-        return {"tuple": [_to_json(v) for v in value]}
+        return {"tuple": [to_json(v) for v in value]}
     if isinstance(value, dict):
-        items = [[k, _to_json(v)] for k, v in value.items()]
+        items = [[k, to_json(v)] for k, v in value.items()]
         return {"mapping": items} if type(opened(value)) is dict else {_NAMED: items}
     return value
 
 
-def _from_json(value: JSON) -> Any:
+def from_json(value: JSON) -> Any:
+    """Returns the structure that `to_json` received; raises `KeyError` if it holds types that a file cannot tell."""
     if isinstance(value, dict) and "tuple" in value:
-        return tuple(_from_json(v) for v in value["tuple"])
+        return tuple(from_json(v) for v in value["tuple"])
     if isinstance(value, dict):
-        return Packed((k, _from_json(v)) for k, v in value["mapping"])
+        return Packed((k, from_json(v)) for k, v in value["mapping"])
     return value

@@ -15,7 +15,7 @@ from lockstep._types import ArrayLike, Element, PyTree
 from lockstep.data import _blocks, _columns, _division, _structure
 from lockstep.data._blocks import Block, FailedElement, MappedStore, array_block, elements_or_errors
 from lockstep.data._map_program import MapProgram, wrap_error
-from lockstep.data._peek import example_of, peek_spec, spec_if_known
+from lockstep.data._peek import exact_sizes, example_of, is_declared, open_declared, peek_spec, spec_if_known
 from lockstep.data._plan import UNKNOWN, Cursor, FunctionTransformation, Node, Run, State
 from lockstep.data._structure import TEXT
 from lockstep.data._transforms.errors import (
@@ -62,8 +62,9 @@ class Map(_ProgramTransformation):
     def spec(self) -> Any:
         if self._spec is None:
             # A trace gives the spec for nothing; without one two elements are computed.
-            self._spec = self.program.spec or peek_spec(self, self.upstream)
-        return self._spec
+            with exact_sizes():
+                self._spec = self.program.spec or peek_spec(self, self.upstream)
+        return open_declared(self._spec, self.upstream) if is_declared() else self._spec
 
     @property
     def label(self) -> str:
@@ -193,7 +194,13 @@ def program_of(upstream: Node, function: Callable[..., Any]) -> MapProgram:
             f"A transformation needs a function of an element. Received: {function!r}. Example: "
             "lambda x, y: (x / 255, y)"
         )
-    return MapProgram(function, lambda: spec_if_known(upstream), lambda: example_of(upstream))
+
+    def spec() -> Any:
+        # Kept, and compiled for.
+        with exact_sizes():
+            return spec_if_known(upstream)
+
+    return MapProgram(function, spec, lambda: example_of(upstream))
 
 
 def evaluate_predicate(program: MapProgram, block: Block, origin: Block) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -227,7 +234,8 @@ class Scan(FunctionTransformation):
     @property
     def spec(self) -> Any:
         if self._spec is None:
-            self._spec = peek_spec(self, self.upstream)
+            with exact_sizes():
+                self._spec = peek_spec(self, self.upstream)
         return self._spec
 
 
@@ -274,24 +282,35 @@ class _ScanCursor:
 
     def state(self) -> State:
         leaves = jax.tree.leaves(self._carried)
-        return {"upstream": self._computed.state(), "carried": [_encode_leaf(leaf) for leaf in leaves]}
+        return {"upstream": self._computed.state(), "carried": [encode_leaf(leaf) for leaf in leaves]}
 
     def restore(self, state: State) -> None:
         self._computed.restore(state["upstream"])
         structure = jax.tree.structure(self._carried)
-        self._carried = structure.unflatten([_decode_leaf(saved) for saved in state["carried"]])
+        self._carried = structure.unflatten([decode_leaf(saved) for saved in state["carried"]])
 
 
-def _encode_leaf(leaf: ArrayLike) -> str:
+def encode_leaf(leaf: ArrayLike) -> str:
+    """Returns a host value as text for a cursor's state."""
     if isinstance(leaf, bytes):
         return "text:" + base64.b64encode(leaf).decode()
+    if leaf.dtype == TEXT:
+        # numpy saves objects by pickling them. The shape, then each text.
+        shape = "x".join(map(str, leaf.shape))
+        return ":".join(["texts", shape, *(base64.b64encode(v).decode() for v in leaf.ravel())])
     file = io.BytesIO()
     # A checkpoint must not run code when it is loaded.
     np.save(file, leaf, allow_pickle=False)
     return "array:" + base64.b64encode(file.getvalue()).decode()
 
 
-def _decode_leaf(saved: str) -> Any:
+def decode_leaf(saved: str) -> Any:
+    """Returns the value that `encode_leaf` received."""
     kind, _, content = saved.partition(":")
+    if kind == "texts":
+        shape, *texts = content.split(":")
+        values = np.empty(len(texts), TEXT)
+        values[:] = [base64.b64decode(text) for text in texts]
+        return values.reshape([int(size) for size in shape.split("x")])
     raw = base64.b64decode(content)
     return raw if kind == "text" else np.load(io.BytesIO(raw), allow_pickle=False)[()]

@@ -249,7 +249,7 @@ def _raw_specs(given: PyTree, what: str, default_batch_size: int | None) -> dict
                 "Example: tf.compat.v1.placeholder(tf.float32, [None, 4])"
             )
         # An array stands for its shape and dtype; its values are not used.
-        spec = value if isinstance(value, TensorSpec) else spec_of_leaf(value)
+        spec = TensorSpec(value.shape, value.dtype) if isinstance(value, TensorSpec) else spec_of_leaf(value)
         # The first size of an example's array is its batch's, and says nothing of those to come.
         shape = None if spec.shape is None else (default_batch_size, *spec.shape[1:])
         specs[name] = TensorSpec(shape, spec.dtype)

@@ -13,7 +13,7 @@ import numpy as np
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype, int32
 from lockstep.compat.tensorflow._ops import dispatch, named
-from lockstep.compat.tensorflow._spec import TensorShape
+from lockstep.compat.tensorflow._shape import TensorShape
 from lockstep.compat.tensorflow._tensor import as_host
 from lockstep.compat.tensorflow._tensor import check_shape as _check_shape
 from lockstep.compat.tensorflow._types import Argument, AxisLike, DTypeLike, ShapeLike, SizeLike, WindowLike

@@ -10,8 +10,11 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from lockstep._types import Tensor
+from lockstep.compat.tensorflow._composite import handler_of, handlers
+from lockstep.compat.tensorflow._error_kinds import as_invalid_argument
 from lockstep.compat.tensorflow._types import Argument
 
 
@@ -52,6 +55,23 @@ def record(name: Any, value: Tensor) -> None:
     scope.record(f"{path}/{name}" if path else str(name), value)
 
 
+def name_of(value: Tensor) -> str:
+    """Returns the name of a value in a model_fn, by which hooks find it; it gets one if it has none.
+
+    Raises:
+        AttributeError: If no model_fn runs and nothing is compiled: there TensorFlow's tensors have no names either.
+    """
+    scope = model_fn_scope()
+    if scope is None and not isinstance(value, Tracer):
+        raise AttributeError("A tensor has a name in a model_fn only. Give it one with tf.identity(x, name=...) there.")
+    if scope is None:
+        return "Tensor:0"
+    # By identity: two tensors of equal values have two names.
+    if not any(known is value for known in scope.recorded.values.values()):
+        record("Tensor", value)
+    return next((f"{name}:0" for name, known in scope.recorded.values.items() if known is value), "Tensor:0")
+
+
 def record_names(namespace: dict[str, Any]) -> None:
     """Makes all functions of a module that take a `name` record their result under it.
 
@@ -70,7 +90,16 @@ def _record_result(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def recording(*args: Argument, **kwargs: Argument) -> Any:
-        value = function(*args, **kwargs)
+        handler = handler_of(args, kwargs) if handlers else None
+        try:
+            value = (
+                function(*args, **kwargs) if handler is None else handler(function.__name__, recording, args, kwargs)
+            )
+        except (ValueError, TypeError, IndexError) as error:
+            converted = as_invalid_argument(error, function)
+            if converted is error:
+                raise
+            raise converted from error
         name = kwargs.get("name") if len(args) <= place else args[place]
         if name is not None:
             record(name, value)

@@ -95,13 +95,9 @@ def substr(input: Tensor, pos: Tensor, len: Tensor, unit: str = "BYTE", name: st
 
 
 def split(input: Tensor, sep: Tensor = None, maxsplit: int = -1, name: str | None = None) -> Tensor:
-    """Splits a text into a tensor of its parts, at `sep` or by default at white space.
+    """Splits a text into a tensor of its parts, at `sep` or by default at white space, which `""` means, too.
 
-    Several texts give several numbers of parts, which is a ragged tensor in TensorFlow; here they must give the same
-    number. As in TensorFlow, `""` splits at white space.
-
-    Raises:
-        UnsupportedError: If the texts have different numbers of parts.
+    Several texts give a ragged tensor.
 
     Source: tf.strings.split.
     """
@@ -112,13 +108,14 @@ def split(input: Tensor, sep: Tensor = None, maxsplit: int = -1, name: str | Non
     parts = [t.split(mark, maxsplit) for t in texts.ravel()]
     if texts.ndim == 0:
         return as_host(to_text(parts[0]).reshape(-1))
-    # Ragged tensors do not exist here; equal numbers of parts are a matrix.
-    if {len(p) for p in parts} - {len(parts[0])}:
-        raise UnsupportedError(
-            "tf.strings.split of several texts gives a ragged tensor, which do not exist here, unless all have as many "
-            "parts. Split one text at a time: in a data set before batch."
-        )
-    return as_host(to_text(parts).reshape(*texts.shape, -1))
+    # Imported here: the module computes with this one.
+    from lockstep.compat.tensorflow._ragged_ops import RaggedTensor
+
+    flat = as_host(to_text([p for row in parts for p in row]).reshape(-1))
+    result = RaggedTensor.from_row_lengths(flat, [len(p) for p in parts])
+    for size in reversed(texts.shape[1:]):
+        result = RaggedTensor.from_uniform_row_length(result, size)
+    return result
 
 
 def join(inputs: Tensor, separator: Tensor = "", name: str | None = None) -> Tensor:
@@ -284,3 +281,6 @@ def _hash_buckets(value: Tensor, num_buckets: SizeLike, key: bytes) -> Any:
             dispatch.usable_dtype(dispatch.DEVICE, np.int64),
         )
     return map_text(hash_text, value, np.int64)
+
+
+named.record_names(globals())

@@ -11,13 +11,13 @@ from lockstep.compat.tensorflow import _missing
 from lockstep.compat.tensorflow._spec import TensorSpec as TensorSpec
 from lockstep.compat.tensorflow.data import _dataset
 from lockstep.compat.tensorflow.data._dataset import Dataset as Dataset
+from lockstep.compat.tensorflow.data._iterator import Iterator as Iterator
+from lockstep.compat.tensorflow.data._options import Options as Options
+from lockstep.compat.tensorflow.data._options import ThreadingOptions as ThreadingOptions
 from lockstep.data import AUTOTUNE as AUTOTUNE
 from lockstep.data import INFINITE_CARDINALITY as INFINITE_CARDINALITY
 from lockstep.data import UNKNOWN_CARDINALITY as UNKNOWN_CARDINALITY
-from lockstep.data import DatasetIterator as Iterator
 from lockstep.data import DatasetSpec as DatasetSpec
-from lockstep.data import Options as Options
-from lockstep.data import ThreadingOptions as ThreadingOptions
 
 _LAZY = {"experimental": f"{__name__}.experimental"}
 # Classes that are made when they are used, of lockstep.data's classes and this package's.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from collections.abc import Iterator as _PlainIterator
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,13 @@ import numpy as np
 import lockstep.data as _data
 from lockstep._nest import map_structure
 from lockstep._types import PyTree, Tensor
+from lockstep.compat.tensorflow import errors
 from lockstep.compat.tensorflow._ops.named import is_of_replica
+from lockstep.compat.tensorflow._spec import as_specs
 from lockstep.compat.tensorflow._tensor import HostTensor, as_host, as_tensor
+from lockstep.compat.tensorflow.data._iterator import Iterator
+from lockstep.compat.tensorflow.data._options import Options
+from lockstep.data.internal import Run, declared_sizes
 from lockstep.errors import UnsupportedError
 
 
@@ -24,7 +30,7 @@ class Dataset(_data.Dataset):
     Source: tf.data.Dataset.
     """
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> _PlainIterator[Any]:
         """Reads it; not in a function that is compiled, which would hold the elements of its first call for ever."""
         # The trace would unroll the loop over the elements of its first call.
         if is_of_replica():
@@ -34,12 +40,33 @@ class Dataset(_data.Dataset):
             )
         return super().__iter__()
 
+    @property
+    def element_spec(self) -> Any:
+        """Returns the structure of `tf.TensorSpec`s of the elements."""
+        # Sizes of batches are those that TensorFlow shows: another one may be compiled for, but is not told.
+        with declared_sizes():
+            return as_specs(super().element_spec)
+
     def cardinality(self) -> Any:
         """Returns the number of elements, -1 if there is no end, -2 if it is unknown; as a tensor of int64."""
         return as_host(np.int64(super().cardinality()))
 
     def __len__(self) -> int:
         return int(super().__len__())
+
+    def at(self, index: int) -> Any:
+        """Returns the element with a number; raises `tf.errors.OutOfRangeError` if there is none."""
+        try:
+            return super().at(index)
+        except IndexError as error:
+            raise errors.OutOfRangeError(str(error)) from None
+
+    def options(self) -> Options:
+        """Returns the options."""
+        return Options().merge(super().options())  # pyright: ignore[reportReturnType]
+
+    def _iterator(self, convert: Callable[[Any], Any], run: Run) -> Iterator:
+        return Iterator(self._plan, run, convert, self._threads, self._ahead, self._continue_after)
 
     def _convert_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if not callable(function):

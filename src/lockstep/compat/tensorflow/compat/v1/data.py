@@ -8,7 +8,7 @@ from typing import Any as _Any
 from lockstep._nest import map_structure as _map_structure
 from lockstep.compat.tensorflow import _missing
 from lockstep.compat.tensorflow._dtypes import as_dtype as _as_dtype
-from lockstep.compat.tensorflow._spec import TensorShape as _TensorShape
+from lockstep.compat.tensorflow._shape import TensorShape as _TensorShape
 from lockstep.compat.tensorflow._types import Dataset as _Dataset
 
 _ROOT = "lockstep.compat.tensorflow.data"

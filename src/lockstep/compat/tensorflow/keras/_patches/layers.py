@@ -14,7 +14,7 @@ from keras.src.backend.common import KerasVariable
 
 from lockstep._types import Layer, Model, PyTree, Variable
 from lockstep.compat.tensorflow._ops.named import model_fn_scope
-from lockstep.compat.tensorflow._spec import TensorShape
+from lockstep.compat.tensorflow._shape import TensorShape
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._patches._patch import adds, mark, replaces, replaces_property
 from lockstep.errors import UnsupportedError
