@@ -88,6 +88,22 @@ class GroupOp(tuple[TrainOp, ...]):
     """Training operations that run in order, with gradients at the same values of the variables."""
 
 
+class NamedOp(GroupOp):
+    """The operation of a tensor, which was carried out where it was written.
+
+    Attributes:
+        name: The tensor's name, without `:0`.
+    """
+
+    name: str
+
+    def __new__(cls, name: str) -> NamedOp:
+        """Creates the operation."""
+        op = super().__new__(cls)
+        op.name = name
+        return op
+
+
 def group(*ops: object) -> GroupOp:
     """Groups training operations and groups of them; leaves `None` out.
 

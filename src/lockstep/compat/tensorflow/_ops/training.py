@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Generator
 from types import TracebackType
@@ -30,9 +31,10 @@ _open = threading.local()
 def group(*inputs: Tensor, name: str | None = None) -> Any:
     """Puts updates together, for `EstimatorSpec(train_op=...)`; what else it is given was done where it was written.
 
-    Outside of a model_fn it returns `None`. Source: tf.group.
+    In a program without an Estimator it returns `None`. Source: tf.group.
     """
-    if model_fn_scope() is None:
+    # An EstimatorSpec may be made outside of a model_fn, in a program that has imported the Estimator.
+    if model_fn_scope() is None and "lockstep.estimator" not in sys.modules:
         return None
     # Imported late: programs without an Estimator do not need it.
     from lockstep.estimator.internal import group as grouped
@@ -41,7 +43,7 @@ def group(*inputs: Tensor, name: str | None = None) -> Any:
 
 
 def no_op(name: str | None = None) -> Any:
-    """Returns an update that does nothing but what it waits for; outside of a model_fn `None`. Source: tf.no_op."""
+    """Returns an update that does nothing but what it waits for; as `group`. Source: tf.no_op."""
     return group()
 
 
