@@ -104,7 +104,6 @@ ADVICE: dict[str, str] = {
     "tf.distribute.TPUStrategy": _TPU,
     "tf.distribute.experimental.TPUStrategy": _TPU,
     "tf.tpu.experimental": _TPU,
-    "tf.distribute.experimental.CentralStorageStrategy": "Use tf.distribute.MirroredStrategy.",
     "tf.distribute.experimental.coordinator": _COORDINATOR,
     "tf.distribute.coordinator": _COORDINATOR,
     "tf.distribute.Server": _SERVER,
@@ -143,7 +142,6 @@ ADVICE: dict[str, str] = {
     "tf.compat.v1.train.string_input_producer": _QUEUE,
     "tf.compat.v1.train.start_queue_runners": _QUEUE,
     "tf.saved_model.save": _SAVED_MODEL,
-    "tf.data.experimental.make_csv_dataset": "Use tf.data.TextLineDataset and tf.io.decode_csv.",
     "tf.data.experimental.service": "Each worker reads its own part of the data: Dataset.shard.",
 }
 for _name in ("RNNClassifier", "RNNEstimator"):

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 from collections.abc import Generator
 from types import TracebackType
@@ -31,10 +30,9 @@ _open = threading.local()
 def group(*inputs: Tensor, name: str | None = None) -> Any:
     """Puts updates together, for `EstimatorSpec(train_op=...)`; what else it is given was done where it was written.
 
-    In a program without an Estimator it returns `None`. Source: tf.group.
+    Outside of a model_fn it returns `None`. Source: tf.group.
     """
-    # An EstimatorSpec may be made outside of a model_fn, in a program that has imported the Estimator.
-    if model_fn_scope() is None and "lockstep.estimator" not in sys.modules:
+    if model_fn_scope() is None:
         return None
     # Imported late: programs without an Estimator do not need it.
     from lockstep.estimator.internal import group as grouped

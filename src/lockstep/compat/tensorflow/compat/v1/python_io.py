@@ -8,6 +8,7 @@ from collections.abc import Iterator as _Iterator
 from typing import Any as _Any
 
 from lockstep.compat.tensorflow._missing import getter as _missing_name
+from lockstep.compat.tensorflow._missing import lister as _lister
 from lockstep.compat.tensorflow._types import PathLike as _PathLike
 
 # What is imported late is in __all__, too.
@@ -60,3 +61,6 @@ _other = _missing_name(__name__)
 def __getattr__(name: str) -> _Any:
     # The same classes as tf.io's.
     return getattr(_importlib.import_module(_IO), name) if name in _FORWARDED else _other(name)
+
+
+__dir__ = _lister(globals(), dict.fromkeys(_FORWARDED, ""))
