@@ -36,6 +36,7 @@ HELPERS = {
     "tensorflow.python.tf2": "context",
     "tensorflow.python.compat.v2_compat": "context",
     "tensorflow.python.compat.compat": "context",
+    "tensorflow_estimator.python.estimator.model_fn": "model_fn",
 }
 # Internal modules whose names are those of a module of ours: looked up there after the table.
 _OTHERS = {
@@ -64,6 +65,7 @@ GRAPH = frozenset(
         "v1.sparse_placeholder",
         "v1.train.MonitoredSession",
         "v1.train.Server",
+        "v1.train.Saver",
         "distribute.Server",
         "v1.train.Supervisor",
         "v1.Operation",

@@ -67,11 +67,12 @@ def check_step_count(value: object, name: str) -> int | None:
     """Returns a number of steps, rounded up; raises `ArgumentError` unless it is above 0, or `None`."""
     if value is None:
         return None
-    number = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
-    if not isinstance(number, Real) or number is True or not 0 < number < math.inf:
+    given: object = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+    # `not 0 < ...` refuses NaN, too.
+    if not isinstance(given, Real) or given is True or not 0 < float(given) < math.inf:
         raise ArgumentError(f"Must specify {name} > 0, or None. Received: {value!r}. Example: {name}=1000")
     # TensorFlow stops after the first step at or beyond it: 1000 / 32 are 32 steps.
-    return math.ceil(number)
+    return int(given) if isinstance(given, Integral) else math.ceil(float(given))
 
 
 def check_seconds(value: object, name: str) -> float:

@@ -335,7 +335,8 @@ def _config_with(config: RunConfig | None, model_dir: str | os.PathLike[str] | N
     if config is None:
         _log.info("Using default config.")
         config = RunConfig()
-    given = None if model_dir is None else os.fspath(model_dir)
+    # TensorFlow takes an empty text for none.
+    given = None if model_dir is None or not os.fspath(model_dir) else os.fspath(model_dir)
     # TensorFlow's rule: twice the same is fine.
     if given is not None and config.model_dir is not None and given != config.model_dir:
         raise ArgumentError(

@@ -15,6 +15,7 @@ from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.estimator._arguments import check_hooks
 from lockstep.estimator._mode_keys import MODES, ModeKeys
 from lockstep.estimator._model_fn.records import GroupOp, MetricOp, group
+from lockstep.estimator._model_fn.scope import current
 
 # tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY.
 DEFAULT_SIGNATURE = "serving_default"
@@ -241,6 +242,29 @@ def _check_tensor(value: Tensor, name: str) -> Any:
     )
 
 
+def _check_leaves(value: PyTree, name: str) -> None:
+    """Checks a tensor, or tuples, lists and dicts of such."""
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)) and not isinstance(value, GroupOp):
+        for number, part in enumerate(value):
+            _check_leaves(part, f"{name}[{number}]")
+    elif not isinstance(value, GroupOp):
+        _check_tensor(value, name)
+
+
+def _check_updated(metric: keras.metrics.Metric) -> None:
+    """Refuses a metric that has seen no batch, and would report its first value."""
+    scope = current()
+    if scope is None or scope.mode != ModeKeys.EVAL or not metric.variables:
+        return
+    if not scope.assigned & {scope.key_of(variable) for variable in metric.variables}:
+        raise ArgumentError(
+            f"Please call update_state(...) on the {metric.name!r} metric before you return it in eval_metric_ops. "
+            "Received: a metric without an update in this model_fn."
+        )
+
+
 def _check_metrics(metrics: Any, mode: str) -> dict[str, Any]:
     if metrics is None:
         return {}
@@ -256,10 +280,12 @@ def _check_metrics(metrics: Any, mode: str) -> dict[str, Any]:
                     f"keras.metrics.Metric, or a pair (value, update). Received: {metric!r}. Example: "
                     "tf.compat.v1.metrics.accuracy(labels, predictions)"
                 )
-            _check_tensor(metric[0], f"eval_metric_ops[{name!r}][0]")
+            _check_leaves(metric[0], f"eval_metric_ops[{name!r}][0]")
             # Done where it was written: a tf.group or tf.no_op is an update as good as any.
             if not isinstance(metric[1], GroupOp):
-                _check_tensor(metric[1], f"eval_metric_ops[{name!r}][1]")
+                _check_leaves(metric[1], f"eval_metric_ops[{name!r}][1]")
+        elif isinstance(metric, keras.metrics.Metric):
+            _check_updated(metric)
         # Heads make the same metrics in training, where these names are free, as in TensorFlow.
         if name in _RESERVED and mode == ModeKeys.EVAL:
             raise ArgumentError(

@@ -33,8 +33,11 @@ def load_weights(path: str | bytes | os.PathLike[str]) -> checkpoint.Checkpoint:
     if os.path.exists(os.path.join(directory, f"{_VARIABLES}.index")):
         return checkpoint.load(os.path.join(directory, _VARIABLES))
     if os.path.isdir(name):
-        # The reader's rule, and its message, for directories.
-        return checkpoint.load(checkpoint.latest_checkpoint(name) or checkpoint.load_checkpoint(name).prefix)
+        newest = checkpoint.latest_checkpoint(name)
+        if newest is None:
+            # Its error says what a directory must hold.
+            checkpoint.load_checkpoint(name)
+        return checkpoint.load(newest or name)
     return checkpoint.load(name)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lockstep.estimator._export.placeholders import placeholder as placeholder
 from lockstep.estimator._input_fns.source import OneShotIterator as OneShotIterator
+from lockstep.estimator._model_fn.records import NamedOp as NamedOp
 from lockstep.estimator._model_fn.records import SummaryOp as SummaryOp
 from lockstep.estimator._model_fn.records import TrainOp as TrainOp
 from lockstep.estimator._model_fn.records import count_steps as count_steps
@@ -15,6 +16,7 @@ from lockstep.estimator.train._keras_rule import ComputedRate as ComputedRate
 __all__ = [
     "ComputedRate",
     "ModelScope",
+    "NamedOp",
     "OneShotIterator",
     "SummaryOp",
     "TrainOp",

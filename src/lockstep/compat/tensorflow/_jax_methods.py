@@ -18,7 +18,7 @@ from jax._src.array import ArrayImpl  # `jax.Array` is an abstract class, whose 
 
 from lockstep._types import Array
 from lockstep.compat.tensorflow._dtypes import dtype_of
-from lockstep.compat.tensorflow._ops.named import name_of
+from lockstep.compat.tensorflow._ops.named import name_of, op_of
 from lockstep.compat.tensorflow._shape import TensorShape
 from lockstep.compat.tensorflow._tensor import HostTensor, Reference, check_shape, device_name
 from lockstep.compat.tensorflow._visibility import PACKAGE, imports_compat, libraries, sees_tensorflow
@@ -48,6 +48,7 @@ def install() -> None:
     keras.Variable.ref = ExtensionMethod("ref", Reference)  # pyright: ignore[reportAttributeAccessIssue]
     for cls in (ArrayImpl, core.Tracer):
         cls.name = ExtensionProperty("name", name_of)  # pyright: ignore[reportAttributeAccessIssue]
+        cls.op = ExtensionProperty("op", op_of)  # pyright: ignore[reportAttributeAccessIssue]
     _change(ArrayImpl, "device", device_name)
     _change(HostTensor, "dtype", dtype_of, np.ndarray.dtype)
     _make_callable(keras.Variable, "value")

@@ -34,6 +34,13 @@ class HostTensor(np.ndarray):
     """
 
     @property
+    def op(self) -> Any:
+        """Returns the operation that it is of, in a model_fn."""
+        from lockstep.compat.tensorflow._ops.named import op_of
+
+        return op_of(self)
+
+    @property
     def shape(self) -> TensorShape:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The size of each dimension."""
         # Through ndarray's descriptor: `self.shape` would ask this property again.

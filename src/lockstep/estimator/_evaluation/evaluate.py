@@ -18,6 +18,8 @@ from lockstep._engine.input.feed import Feed
 from lockstep._engine.loop import loop
 from lockstep._engine.step.batches import Outputs
 from lockstep._engine.step.replicas import Replicas
+from lockstep._nest import map_structure
+from lockstep._types import Array
 from lockstep.errors import ArgumentError
 from lockstep.estimator._core import CompiledModelFn, log_only_on
 from lockstep.estimator._hooks import (
@@ -126,9 +128,8 @@ def _run(
         raise ArgumentError(
             "An evaluation needs at least one batch. Received: an input_fn without any. Check its source."
         )
-    arrays = {name: np.asarray(value) for name, value in last[0].last["metrics"].items()}
-    # Python numbers, for JSON and messages; TensorFlow's results are sorted by name.
-    metrics = {name: array.item() if array.ndim == 0 else array for name, array in arrays.items()}
+    # TensorFlow's results are sorted by name.
+    metrics: Metrics = map_structure(_on_host, last[0].last["metrics"])
     metrics[GLOBAL_STEP] = step
     runner.settle()
     # From here on a failure is this process' own: hooks' `end` needs no peers, which may have left.
@@ -138,6 +139,12 @@ def _run(
     # TensorFlow's format: a dash here, a T at the start.
     _log.info("Finished evaluation at %s", time.strftime("%Y-%m-%d-%H:%M:%S"))
     return {name: metrics[name] for name in sorted(metrics)}
+
+
+def _on_host(value: Array) -> Any:
+    array = np.asarray(value)
+    # Python numbers, for JSON and messages.
+    return array.item() if array.ndim == 0 else array
 
 
 class _Progress(SessionRunHook):
@@ -170,7 +177,9 @@ def _write(directory: str, metrics: Metrics, path: str | None) -> None:
     # One file for all evaluations of this process: TensorBoard reads no more of a file once there is a newer one.
     writer = FileWriterCache.get(directory)
     for name, value in metrics.items():
-        if name != GLOBAL_STEP:
+        if isinstance(value, (tuple, list, dict)):
+            _log.warning("Skipping summary for %s: it is a structure of values. Report each under a name.", name)
+        elif name != GLOBAL_STEP:
             writer.add_summary(_summary_of(name, value), step)
     if path is not None:
         _log.info("Saving 'checkpoint_path' summary for global step %d: %s", step, path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from lockstep._types import Array, Metric, PyTree, Tensor, Variable
 from lockstep.errors import ArgumentError
@@ -70,7 +70,8 @@ class TrainOp:
 class _NoRule:
     """An update rule that changes no variable."""
 
-    hyper: ClassVar[dict[str, Any]] = {}
+    def __init__(self) -> None:
+        self.hyper: dict[str, Any] = {}
 
     def update(
         self, scope: object, gradients: list[Array], variables: list[Variable], hyper: dict[str, PyTree]
@@ -85,6 +86,22 @@ def count_steps(number: int) -> TrainOp:
 
 class GroupOp(tuple[TrainOp, ...]):
     """Training operations that run in order, with gradients at the same values of the variables."""
+
+
+class NamedOp(GroupOp):
+    """The operation of a tensor, which was carried out where it was written.
+
+    Attributes:
+        name: The tensor's name, without `:0`.
+    """
+
+    name: str
+
+    def __new__(cls, name: str) -> NamedOp:
+        """Creates the operation."""
+        op = super().__new__(cls)
+        op.name = name
+        return op
 
 
 def group(*ops: object) -> GroupOp:

@@ -20,7 +20,7 @@ from lockstep._engine.step.local_sgd import COMMON, OWN, PARAMETER, LocalTrainin
 from lockstep._engine.step.protocol import Step, Update
 from lockstep._engine.step.reduction import Reduction
 from lockstep._engine.step.replicas import AXIS, Replicas
-from lockstep._nest import packed
+from lockstep._nest import map_structure, packed
 from lockstep._types import Metric, PyTree, State, Tensor
 from lockstep.errors import ArgumentError
 from lockstep.estimator._model_fn.function import Data, ModelCall, ModelFunction, Selection, combine_outputs
@@ -368,11 +368,13 @@ def _read_values(function: ModelFunction, values: Values, data: Data, call: Mode
 
     def read(data: Data) -> list[Any]:
         again = function(values, data, is_read_only=True)
-        return [_as_array(again.spec.eval_metric_ops[name][0]) for name in names]
+        return [map_structure(_as_array, again.spec.eval_metric_ops[name][0]) for name in names]
 
-    jaxpr = jax.make_jaxpr(read)(data)
-    for name, output in zip(names, jaxpr.jaxpr.outvars, strict=True):
-        if depends_on_inputs(jaxpr.jaxpr, output):
+    jaxpr, shapes = jax.make_jaxpr(read, return_shape=True)(data)
+    outputs = iter(jaxpr.jaxpr.outvars)
+    for name, shape in zip(names, shapes, strict=True):
+        parts = [next(outputs) for _ in jax.tree.leaves(shape)]
+        if any(depends_on_inputs(jaxpr.jaxpr, part) for part in parts):
             _refuse_value_of_batch(name, is_one)
     # XLA leaves out what these values do not depend on: nearly all of the model.
     return dict(zip(names, read(data), strict=True))

@@ -121,7 +121,8 @@ def crossed_column(
     Features of several values give all combinations of them.
 
     Args:
-        keys: Names of features of text or numbers, of which the whole part counts, or categorical columns other than hashed ones.
+        keys: Names of features of text or numbers, of which the whole part counts, or categorical columns other than
+            hashed ones.
         hash_bucket_size: Number of buckets.
         hash_key: The key of the hash function; `None` for TensorFlow's default.
 

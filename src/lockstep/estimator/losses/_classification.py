@@ -165,9 +165,9 @@ def sparse_softmax_cross_entropy(
     logs = jax.nn.log_softmax(_at_least_float32(scores))
     # TensorFlow stops at an unknown class on a CPU and gives NaN on a GPU; the host looks at it after the step.
     is_class = (classes >= 0) & (classes < scores.shape[-1])
-    scope = current()
-    if scope is not None:
-        scope.add_check(
+    running = current()
+    if running is not None:
+        running.add_check(
             f"Labels must be >= 0 and < {scores.shape[-1]}, the number of classes. Received: labels out of range. "
             "Check the size of the last layer, and what the input_fn makes of the labels.",
             is_class,

@@ -55,6 +55,20 @@ def record(name: Any, value: Tensor) -> None:
     scope.record(f"{path}/{name}" if path else str(name), value)
 
 
+def op_of(value: Tensor) -> Any:
+    """Returns the operation of a value in a model_fn: its name, and an update that has nothing left to do.
+
+    Raises:
+        AttributeError: If no model_fn runs: TensorFlow's tensors have none without a graph either.
+    """
+    if model_fn_scope() is None:
+        raise AttributeError("A tensor has an op in a model_fn only.")
+    # A model_fn runs, so that the Estimator has been imported.
+    from lockstep.estimator.internal import NamedOp
+
+    return NamedOp(name_of(value).removesuffix(":0"))
+
+
 def name_of(value: Tensor) -> str:
     """Returns the name of a value in a model_fn, by which hooks find it; it gets one if it has none.
 

@@ -38,7 +38,7 @@ def group(*inputs: Tensor, name: str | None = None) -> Any:
 
 
 def no_op(name: str | None = None) -> Any:
-    """Returns an update that does nothing but what it waits for; outside of a model_fn `None`. Source: tf.no_op."""
+    """Returns an update that does nothing but what it waits for; as `group`. Source: tf.no_op."""
     return group()
 
 

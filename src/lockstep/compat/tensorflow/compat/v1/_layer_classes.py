@@ -57,7 +57,7 @@ def keras_options(kind: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> d
     names = ARGUMENTS[kind]
     if len(args) > len(names):
         raise ArgumentError(
-            f"{kind} takes {', '.join(names)} by position. Received: {len(args)} of them. Give the others by name."
+            f"{kind} takes {', '.join(names)} by position. Received {len(args)}. Give the others by name."
         )
     given = {**_DEFAULTS.get(kind, {}), **dict(zip(names, args, strict=False)), **kwargs}
     for name, harmless in _WITHOUT_EFFECT.items():
@@ -82,7 +82,7 @@ class Layer(keras.layers.Layer):
         """Returns the layer's outputs, as a call does."""
         return self(inputs, *args, **kwargs)
 
-    def add_variable(
+    def add_variable(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         name: str,
         shape: ShapeLike,

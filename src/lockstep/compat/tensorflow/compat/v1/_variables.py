@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import keras
 import numpy as np
+from jax.core import Tracer
 
-from lockstep._engine.step.jaxprs import is_traced
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._ops.named import model_fn_scope
 from lockstep.compat.tensorflow._ops.training import group
@@ -24,7 +25,7 @@ __all__ += ["placeholder_with_default", "tables_initializer", "variables_initial
 
 
 class _AnyVariable(type(_Variable)):
-    def __instancecheck__(cls, instance: object) -> bool:
+    def __instancecheck__(self, instance: object) -> bool:
         # One kind of variables: what tf.Variable and get_variable make is a tf.compat.v1.Variable, too.
         return isinstance(instance, _Variable)
 
@@ -93,8 +94,8 @@ def assign_add(ref: Tensor, value: Tensor, use_locking: bool | None = None, name
     Source: tf.compat.v1.assign_add.
     """
     scope = model_fn_scope()
-    if scope is not None and ref is scope.global_step:
-        if is_traced(value) or np.ndim(value) or int(value) != value or value < 0:
+    if (scope is not None and ref is scope.global_step) or _is_name_of_step(ref):
+        if isinstance(value, Tracer) or np.ndim(value) or int(value) != value or value < 0:
             raise UnsupportedError(
                 f"What is added to the global step is a whole number that is known. Received: {value!r}. Write 1."
             )
@@ -109,6 +110,12 @@ def assign_sub(ref: Tensor, value: Tensor, use_locking: bool | None = None, name
     """Subtracts from a variable, where it is written; returns the variable. Source: tf.compat.v1.assign_sub."""
     _variable(ref, "tf.compat.v1.assign_sub").assign_sub(value)
     return ref
+
+
+def _is_name_of_step(ref: Tensor) -> bool:
+    # What get_global_step() returns outside of a model_fn.
+    module = sys.modules.get("lockstep.estimator.train._global_step")
+    return module is not None and isinstance(ref, module.GlobalStep)
 
 
 def _variable(ref: Tensor, what: str) -> Any:

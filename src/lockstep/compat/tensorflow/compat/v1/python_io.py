@@ -8,6 +8,7 @@ from collections.abc import Iterator as _Iterator
 from typing import Any as _Any
 
 from lockstep.compat.tensorflow._missing import getter as _missing_name
+from lockstep.compat.tensorflow._missing import lister as _lister
 from lockstep.compat.tensorflow._types import PathLike as _PathLike
 
 # What is imported late is in __all__, too.
@@ -62,5 +63,4 @@ def __getattr__(name: str) -> _Any:
     return getattr(_importlib.import_module(_IO), name) if name in _FORWARDED else _other(name)
 
 
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_FORWARDED])
+__dir__ = _lister(globals(), dict.fromkeys(_FORWARDED, ""))
