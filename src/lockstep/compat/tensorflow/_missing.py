@@ -22,7 +22,6 @@ GRADIENT = (
     "model.stateless_call, as Keras' guide 'Custom training with JAX' shows."
 )
 _SPARSE = "Tensors are dense: use padded batches (Dataset.padded_batch), or indices and values in arrays of their own."
-_SAVED_MODEL = "Use model.save('model.keras') and tf.keras.models.load_model; for serving, model.export(path)."
 _COORDINATOR = (
     "Every task of the cluster runs the same program here, and the chief's Model.fit shares its batches among the "
     "workers: use tf.distribute.ParameterServerStrategy and Model.fit; see docs/parameter_servers.md."
@@ -133,7 +132,6 @@ ADVICE: dict[str, str] = {
     "tf.compat.v1.train.shuffle_batch": _QUEUE,
     "tf.compat.v1.train.string_input_producer": _QUEUE,
     "tf.compat.v1.train.start_queue_runners": _QUEUE,
-    "tf.saved_model.save": _SAVED_MODEL,
     "tf.data.experimental.make_csv_dataset": "Use tf.data.TextLineDataset and tf.io.decode_csv.",
     "tf.data.experimental.service": "Each worker reads its own part of the data: Dataset.shard.",
 }

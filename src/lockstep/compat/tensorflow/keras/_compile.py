@@ -1,4 +1,4 @@
-"""What Keras 2's `compile` takes, as Keras 3's does: its order of arguments, single metrics, TensorFlow 1's optimizers."""
+"""Arguments of Keras 2's `compile` as Keras 3's: their order, single metrics, TensorFlow 1's optimizers."""
 
 from __future__ import annotations
 

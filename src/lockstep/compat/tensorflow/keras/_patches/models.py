@@ -75,7 +75,7 @@ def _compile(original: Callable[..., Any], self: Model, *args: Argument, **kwarg
 
 
 def _order_names(model: Model, names: Iterable[str]) -> list[str]:
-    """Orders names of results as Keras 2: the loss, losses of outputs, and metrics of outputs, in the outputs' order."""
+    """Orders names of results as Keras 2: the loss, the outputs' losses, and their metrics, output by output."""
     outputs = [str(name) for name in getattr(model, "output_names", ()) or ()]
 
     def place(name: str) -> tuple[int, int]:
