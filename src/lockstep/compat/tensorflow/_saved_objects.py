@@ -25,7 +25,7 @@ from lockstep.compat.tensorflow._ops.variable import Module
 from lockstep.compat.tensorflow._spec import TensorSpec
 from lockstep.compat.tensorflow._types import PathLike, Trackable
 from lockstep.compat.tensorflow.keras._saves import save_directory
-from lockstep.compat.tensorflow.keras._text_inputs import has_host_layers
+from lockstep.compat.tensorflow.keras._text_inputs import functional_of, has_host_layers
 from lockstep.errors import ArgumentError, UnsupportedError
 
 # Among the export's own files: how its programs are called as methods.
@@ -44,24 +44,25 @@ class _Exported:
     """
 
     def __init__(self, function: Callable[..., Any], specs: Mapping[str, Any], variables: dict[str, Variable]) -> None:
-        self._function, self._specs, self._variables = function, specs, variables
+        self._function, self.specs, self._variables = function, specs, variables
         # Known once it is traced: the structure of what it returns, with names in place of the tensors.
         self.outputs: PyTree = None
 
     def signature(self) -> saved_model.SignatureFunction:
         """Returns what is written."""
-        return saved_model.SignatureFunction(self._run, dict(self._specs))
+        return saved_model.SignatureFunction(self.run, dict(self.specs))
 
-    def _run(self, values: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+    def run(self, values: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+        """Returns the outputs by name, for variables and inputs by name."""
         mapping = [(variable, values[name]) for name, variable in self._variables.items()]
         with keras.StatelessScope(state_mapping=mapping):
-            results = self._function(*(inputs[name] for name in self._specs))
+            results = self._function(*(inputs[name] for name in self.specs))
         self.outputs = _name_outputs(results)
         return dict(zip(tree.flatten(self.outputs), tree.flatten(results), strict=True))
 
     def describe(self) -> dict[str, Any]:
         """Returns how it is called, as JSON has it."""
-        return {"arguments": list(self._specs), "outputs": self.outputs}
+        return {"arguments": list(self.specs), "outputs": self.outputs}
 
 
 def _name_outputs(results: PyTree) -> Any:
@@ -125,7 +126,7 @@ def _write(directory: Path, exported: dict[str, _Exported], variables: dict[str,
         description = Path(temporary, FUNCTIONS)
         for one in exported.values():
             # Traced once ahead, for the structure of what it returns: the description is written with the programs.
-            jax.eval_shape(one._run, {k: v.value for k, v in variables.items()}, _examples_of(one))
+            jax.eval_shape(one.run, {k: v.value for k, v in variables.items()}, _examples_of(one))
         description.write_text(json.dumps({name: one.describe() for name, one in exported.items()}))
         saved_model.write(
             str(directory),
@@ -138,7 +139,7 @@ def _write(directory: Path, exported: dict[str, _Exported], variables: dict[str,
 def _examples_of(exported: _Exported) -> dict[str, Any]:
     return {
         name: jax.ShapeDtypeStruct([1 if size is None else int(size) for size in spec.shape], _dtype_name(spec))
-        for name, spec in exported._specs.items()
+        for name, spec in exported.specs.items()
     }
 
 
@@ -166,12 +167,12 @@ def _variables_of(obj: Trackable) -> dict[str, Variable]:
 
 def _of_function(name: str, function: Any, variables: dict[str, Variable]) -> _Exported:
     specs = getattr(function, "input_signature", None)
-    if specs is None or not callable(function):
+    python_function = getattr(function, "python_function", None)
+    if specs is None or python_function is None:
         raise ArgumentError(
             f"The signature {name!r} must be a function that says what it takes: @tf.function(input_signature=["
             f"tf.TensorSpec(...)]). Received: {type(function).__name__} without an input_signature."
         )
-    python_function = function.python_function
     parameters = [p for p in inspect.signature(python_function).parameters if p != "self"]
     if any(not hasattr(spec, "shape") for spec in specs):
         raise UnsupportedError(f"An exported function takes tensors. Received for {name!r}: {specs!r}.")
@@ -190,12 +191,12 @@ def _add_call(model: Model, exported: dict[str, _Exported], variables: dict[str,
         return
     if has_host_layers(model):
         return
-    struct = model._functional._inputs_struct if isinstance(model, keras.Sequential) else model._inputs_struct
+    struct = functional_of(model)._inputs_struct
     specs = {name: TensorSpec(tensor.shape, tensor.dtype, name) for name, tensor in _input_names(model)}
     outputs = [layer.name for layer in model.layers[-1:]] if isinstance(model, keras.Sequential) else model.output_names
 
     def call(*values: Any) -> Any:
-        return model(tree.pack_sequence_as(struct, list(values)), training=False)
+        return model(keras.tree.pack_sequence_as(struct, list(values)), training=False)
 
     def call_by_name(*values: Any) -> Any:
         results = call(*values)

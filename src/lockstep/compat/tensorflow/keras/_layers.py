@@ -99,7 +99,7 @@ def Input(
 
 
 def _dense(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    units = arguments.get("units")
+    units: Any = arguments.get("units")
     # A tensor of one number, as programs compute it from a data set.
     is_number = hasattr(units, "dtype") and np.shape(units) == ()
     return {**arguments, "units": int(units)} if is_number else arguments

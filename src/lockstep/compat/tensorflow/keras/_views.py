@@ -24,7 +24,7 @@ _OURS = {
     "backend": "_backend",
     "callbacks": "_callbacks",
     "layers": "_layers",
-    "metrics": "_metrics",
+    "metrics": "_metric_aliases",
     "models": "_models",
     "optimizers": "_optimizers",
     "optimizers.experimental": "_optimizers",
