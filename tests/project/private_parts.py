@@ -249,6 +249,29 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
         },
     ),
     (
+        "Models that are fed with text are cut in two: layers of text run on the host, and the rest is compiled.",
+        {
+            "keras.src.models.functional.Functional": "class (*args, **kwargs)",
+            "keras.src.models.functional.Functional._assert_input_compatibility": "function (self, *args)",
+            "keras.src.models.functional.Functional._inputs_struct": "attribute",
+            "keras.src.models.functional.Functional._nodes_by_depth": "attribute",
+            "keras.src.models.functional.Functional._outputs_struct": "attribute",
+            "keras.src.models.functional.operation_fn": "function (operation, **call_context_args)",
+            "keras.src.ops.function.Function": "class (inputs, outputs, name)",
+            "keras.src.ops.function.Function._run_through_graph": ("function (self, inputs, operation_fn, call_fn)"),
+        },
+    ),
+    (
+        "Archives are extracted, and crossentropies and statistics computed, as Keras 2 does.",
+        {
+            "keras.src.backend.config.keras_home": "function ()",
+            "keras.src.backend.jax.nn.hard_sigmoid": "function (x)",
+            "keras.src.layers.preprocessing.normalization.Normalization._mean_and_var_shape": "attribute",
+            "keras.src.layers.preprocessing.normalization.Normalization._reduce_axis": "attribute",
+            "keras.src.utils.file_utils.extract_archive": "function (file_path, path, archive_format)",
+        },
+    ),
+    (
         "State of Keras' callbacks goes into backups; a checkpoint is written by the chief alone.",
         {
             "keras.src.callbacks.model_checkpoint.ModelCheckpoint._batches_seen_since_last_saving": "attribute",

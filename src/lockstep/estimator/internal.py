@@ -11,6 +11,8 @@ from lockstep.estimator._model_fn.records import count_steps as count_steps
 from lockstep.estimator._model_fn.records import group as group
 from lockstep.estimator._model_fn.scope import ModelScope as ModelScope
 from lockstep.estimator._model_fn.scope import demand as demand
+from lockstep.estimator.feature_column._fingerprints import concatenate as concatenate_fingerprints
+from lockstep.estimator.feature_column._fingerprints import fingerprints as fingerprints
 from lockstep.estimator.train._keras_rule import ComputedRate as ComputedRate
 
 __all__ = [
@@ -20,8 +22,10 @@ __all__ = [
     "OneShotIterator",
     "SummaryOp",
     "TrainOp",
+    "concatenate_fingerprints",
     "count_steps",
     "demand",
+    "fingerprints",
     "group",
     "placeholder",
 ]

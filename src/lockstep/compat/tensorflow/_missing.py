@@ -31,7 +31,6 @@ GRADIENT = (
     "jax.value_and_grad(loss_fn)(weights); for a step of your own under model.fit override train_step with "
     "model.stateless_call, as Keras' guide 'Custom training with JAX' shows."
 )
-_SAVED_MODEL = "Use model.save('model.keras') and tf.keras.models.load_model; for serving, model.export(path)."
 _COORDINATOR = (
     "Every task of the cluster runs the same program here, and the chief's Model.fit shares its batches among the "
     "workers: use tf.distribute.ParameterServerStrategy and Model.fit; see docs/parameter_servers.md."
@@ -141,7 +140,6 @@ ADVICE: dict[str, str] = {
     "tf.compat.v1.train.shuffle_batch": _QUEUE,
     "tf.compat.v1.train.string_input_producer": _QUEUE,
     "tf.compat.v1.train.start_queue_runners": _QUEUE,
-    "tf.saved_model.save": _SAVED_MODEL,
     "tf.data.experimental.service": "Each worker reads its own part of the data: Dataset.shard.",
 }
 for _name in ("RNNClassifier", "RNNEstimator"):

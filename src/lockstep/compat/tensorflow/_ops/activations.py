@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import keras
 import numpy as np
+from jax.core import Tracer
 
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._logits import remember
@@ -85,7 +86,7 @@ def softmax(logits: Tensor, axis: int | None = None, name: str | None = None) ->
 
     result = exp(log_softmax(logits, axis))
     # TensorFlow's softmax along another axis ends in a transposition, behind which no crossentropy looks.
-    if isinstance(result, jax.core.Tracer) and axis in (None, -1, len(result.shape) - 1):
+    if isinstance(result, Tracer) and axis in (None, -1, len(result.shape) - 1):
         remember("Softmax", result, logits)
     return result
 

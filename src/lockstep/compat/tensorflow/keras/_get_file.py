@@ -6,6 +6,7 @@ import os
 import urllib.parse
 import warnings
 from pathlib import Path
+from typing import Any
 
 import keras
 from keras.src.backend.config import keras_home
@@ -76,7 +77,7 @@ def get_file(
     )
     # Keras 2 extracts into the cache, whatever the directory of the name is.
     if os.path.isabs(name):
-        base = os.path.join(os.path.expanduser(cache_dir or keras_home()), cache_subdir)
+        base = os.path.join(os.path.expanduser(str(cache_dir or keras_home())), cache_subdir)
     else:
         base = str(Path(fetched).parents[len(Path(directory).parts)])
     if untar:
@@ -89,7 +90,7 @@ def get_file(
     return fetched
 
 
-def _extract(archive: str, directory: str, archive_format: str | list[str] | None) -> None:
+def _extract(archive: str, directory: str, archive_format: Any) -> None:
     if not file_utils.extract_archive(archive, directory, archive_format):
         warnings.warn(
             f"{archive} is no archive of the format {archive_format!r}, and was not extracted.", UserWarning, 3

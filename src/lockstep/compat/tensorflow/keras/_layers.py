@@ -11,6 +11,7 @@ import importlib
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from lockstep._types import Tensor
@@ -19,6 +20,7 @@ from lockstep.compat.tensorflow.keras._alias import alias, warn_once
 from lockstep.errors import ArgumentError, UnsupportedError
 
 __all__ = ["DenseFeatures", "GRU", "LSTM", "BatchNormalization", "CuDNNGRU", "CuDNNLSTM", "Embedding", "InputLayer"]
+__all__ += ["ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "Dense", "Input"]
 __all__ += ["HashedCrossing", "Hashing", "IntegerLookup", "SimpleRNN", "StringLookup", "TextVectorization"]
 __all__ += ["ThresholdedReLU"]
 
@@ -74,6 +76,35 @@ def _recurrent(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return kwargs
 
 
+def _convolutional_lstm(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    # Keras 3 has "sigmoid".
+    return {"recurrent_activation": "hard_sigmoid", **arguments}
+
+
+def Input(
+    shape: ShapeLike = None, batch_size: int | None = None, name: str | None = None, *args: Argument, **kwargs: Argument
+) -> Any:
+    """Returns a placeholder; `shape` may be one number. Source: `tf.keras.Input` of TensorFlow 2.15.
+
+    Raises:
+        UnsupportedError: If it is to be ragged, or to have a type of its own.
+    """
+    for absent in ("ragged", "type_spec"):
+        if kwargs.pop(absent, None):
+            raise UnsupportedError(f"Input is dense: {absent}= was given. Pad to one shape.")
+    if "batch_input_shape" in kwargs:
+        kwargs["batch_shape"] = kwargs.pop("batch_input_shape")
+    shape = (shape,) if isinstance(shape, (int, np.integer)) else shape
+    return keras.Input(shape, batch_size, *args, name=name, **kwargs)
+
+
+def _dense(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    units: Any = arguments.get("units")
+    # A tensor of one number, as programs compute it from a data set.
+    is_number = hasattr(units, "dtype") and np.shape(units) == ()
+    return {**arguments, "units": int(units)} if is_number else arguments
+
+
 _CUDNN_REFUSED = ("activation", "recurrent_activation", "dropout", "recurrent_dropout", "unroll", "use_bias")
 
 
@@ -89,6 +120,10 @@ def _cudnn(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 BatchNormalization = alias(keras.layers.BatchNormalization, _batch_normalization)
 InputLayer = alias(keras.layers.InputLayer, _input_layer)
+ConvLSTM1D = alias(keras.layers.ConvLSTM1D, _convolutional_lstm)
+ConvLSTM2D = alias(keras.layers.ConvLSTM2D, _convolutional_lstm)
+ConvLSTM3D = alias(keras.layers.ConvLSTM3D, _convolutional_lstm)
+Dense = alias(keras.layers.Dense, _dense)
 Embedding = alias(keras.layers.Embedding, _embedding)
 SimpleRNN = alias(keras.layers.SimpleRNN, _recurrent)
 GRU = alias(keras.layers.GRU, _recurrent)

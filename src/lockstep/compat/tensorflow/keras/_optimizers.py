@@ -15,7 +15,7 @@ __all__ += ["RMSprop"]
 
 # The learning rate that decays if none is given.
 # 0.001 is the default of the others.
-_DEFAULT_RATES = {"SGD": 0.01}
+_DEFAULT_RATES = {"SGD": 0.01, "Lion": 0.0001}
 
 
 def _translate(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -29,6 +29,9 @@ def _translate(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         kwargs["epsilon"] = keras.config.epsilon()
     if kwargs.pop("mesh", None) is not None:
         raise ArgumentError("Optimizers take no mesh=: create the model under a strategy's scope.")
+    if name == "Lion":
+        # Keras 3 has 0.001.
+        kwargs.setdefault("learning_rate", _DEFAULT_RATES[name])
     _decay(name, kwargs)
     return kwargs
 

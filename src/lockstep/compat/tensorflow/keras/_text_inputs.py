@@ -15,7 +15,7 @@ from keras.src import tree
 from keras.src.models.functional import operation_fn
 from keras.src.ops.function import Function
 
-from lockstep._types import Layer, Model, PyTree
+from lockstep._types import Model, PyTree
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._preprocessing.host_layer import HostLayer, to_values
 from lockstep.errors import ArgumentError, UnsupportedError
@@ -52,7 +52,7 @@ class Cut:
                 f"Text of the model {model.name!r} goes into layers that are compiled, or out of the model. Begin with "
                 "a layer that makes numbers of it: StringLookup, TextVectorization or Hashing."
             )
-        self._compiled = Function([*self.between, *self.passed], model._outputs_struct)
+        self._compiled: Any = Function([*self.between, *self.passed], model._outputs_struct)
 
     def _find_host_nodes(self) -> list[Any]:
         by_tensor = {id(t): node for node in self._nodes for t in node.output_tensors}
@@ -135,12 +135,13 @@ def _has_text(node: Any) -> bool:
     return has_host_layers(node.operation) or any(t.dtype == "string" for t in tensors)
 
 
-def has_host_layers(layer: Layer) -> bool:
+def has_host_layers(layer: Any) -> bool:
     """Returns whether a layer, or one inside of it, is computed on the host."""
     if isinstance(layer, HostLayer):
         return True
-    inner = layer._flatten_layers(include_self=False) if isinstance(layer, keras.layers.Layer) else ()
-    return any(isinstance(one, HostLayer) for one in inner)
+    # Of other operations of Keras there are none inside.
+    flatten = getattr(layer, "_flatten_layers", None)
+    return flatten is not None and any(isinstance(one, HostLayer) for one in flatten(include_self=False))
 
 
 def _fit(value: Any, tensor: Any) -> np.ndarray:
@@ -159,9 +160,14 @@ def _to_numpy(value: Any) -> np.ndarray:
     return array.view(np.ndarray)
 
 
+# A type checker would take the model for Keras' own class, whose private parts are used.
+def _is_sequential(model: Model) -> bool:
+    return isinstance(model, keras.Sequential)
+
+
 def functional_of(model: Model) -> Any:
     """Returns the functional model that a model is or has, or None."""
-    if isinstance(model, keras.Sequential):
+    if _is_sequential(model):
         return model._functional
     return model if hasattr(model, "_inputs_struct") and hasattr(model, "_nodes_by_depth") else None
 
@@ -199,7 +205,7 @@ def holds_text(inputs: PyTree) -> bool:
 
 def build_for(model: Model, inputs: PyTree) -> None:
     """Builds a sequential model that begins with a layer of the host, for inputs of the shape of these."""
-    if not isinstance(model, keras.Sequential) or model._functional is not None or not model._layers:
+    if not _is_sequential(model) or model._functional is not None or not model._layers:
         return
     first = model._layers[0]
     if not isinstance(first, HostLayer) or isinstance(inputs, (dict, tuple)):

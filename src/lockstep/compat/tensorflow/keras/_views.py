@@ -24,6 +24,7 @@ _OURS = {
     "backend": "_backend",
     "callbacks": "_callbacks",
     "layers": "_layers",
+    "metrics": "_metric_aliases",
     "models": "_models",
     "optimizers": "_optimizers",
     "optimizers.experimental": "_optimizers",
@@ -45,7 +46,7 @@ _BACKEND = (
 # Names that Keras 2 had in another module, or under another name: "module" or "module:name". A module with no names
 # here is one that Keras 3 does not have, whose view gives advice.
 _MOVED: dict[str, dict[str, str]] = {
-    "": {"latest_checkpoint": f"{_HERE}._saves"},
+    "": {"Input": f"{_HERE}._layers", "latest_checkpoint": f"{_HERE}._saves"},
     "backend": dict.fromkeys(_BACKEND, "keras.ops"),
     "backend.experimental": {},
     "callbacks.experimental": {"BackupAndRestore": f"{_HERE}._callbacks"},

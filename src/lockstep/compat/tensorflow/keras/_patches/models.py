@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
 import keras
 import numpy as np
+from keras.src import tree
 from keras.src.legacy.preprocessing import image
 from keras.src.trainers.compile_utils import CompileMetrics
 from keras.src.trainers.trainer import Trainer
@@ -17,6 +19,7 @@ from keras.src.trainers.trainer import Trainer
 from lockstep._types import Model, PyTree, Tensor
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._alias import warn_once
+from lockstep.compat.tensorflow.keras._compile import name_arguments
 from lockstep.compat.tensorflow.keras._patches._patch import adds, is_ours, replaces, replaces_property
 from lockstep.compat.tensorflow.keras._text_inputs import prepare_data
 from lockstep.errors import UnsupportedError
@@ -34,6 +37,7 @@ _WITHOUT_EFFECT = ("experimental_run_tf_function", "is_legacy_optimizer", "from_
 
 # How a sequence is read: Keras 2's arguments and their defaults.
 _READING = {"workers": 1, "use_multiprocessing": False, "max_queue_size": 10}
+_STEPS = ("steps_per_epoch", "validation_steps", "steps")
 # Keras 2's arguments by position.
 _READ = ("steps", "callbacks", "max_queue_size", "workers", "use_multiprocessing", "verbose")
 _POSITIONAL = {
@@ -49,12 +53,17 @@ _POSITIONAL = {
 
 @replaces(Trainer, "compile")
 def _compile(original: Callable[..., Any], self: Model, *args: Argument, **kwargs: Argument) -> Any:
+    kwargs = name_arguments(args, kwargs)
     for name in _WITHOUT_EFFECT:
         kwargs.pop(name, None)
     for name, advice in _ADVICE.items():
         value = kwargs.pop(name, None)
         if value not in (None, 0):
             raise UnsupportedError(f"compile() has no {name} in Keras 3: received {value!r}. {advice}")
+    weights, loss = kwargs.get("loss_weights"), kwargs.get("loss")
+    if isinstance(weights, dict) and isinstance(loss, dict):
+        # What has no weight in Keras 2 has 1.
+        kwargs["loss_weights"] = {**dict.fromkeys(loss, 1.0), **weights}
     older = kwargs.pop("experimental_steps_per_execution", None)
     if older is not None:
         kwargs["steps_per_execution"] = older
@@ -62,7 +71,65 @@ def _compile(original: Callable[..., Any], self: Model, *args: Argument, **kwarg
     for name, default in (("steps_per_execution", 1), ("run_eagerly", False), ("jit_compile", "auto")):
         if name in kwargs and kwargs[name] is None:
             kwargs[name] = default
-    return original(self, *args, **kwargs)
+    return original(self, **kwargs)
+
+
+def _order_names(model: Model, names: Iterable[str]) -> list[str]:
+    """Orders names of results as Keras 2: the loss, the outputs' losses, and their metrics, output by output."""
+    outputs = [str(name) for name in getattr(model, "output_names", ()) or ()]
+
+    def place(name: str) -> tuple[int, int]:
+        if name == "loss":
+            return 0, 0
+        for at, output in enumerate(outputs if len(outputs) > 1 else ()):
+            if name.startswith(f"{output}_"):
+                return (1 if name == f"{output}_loss" else 2), at
+        return (2, 0) if len(outputs) < 2 else (3, 0)
+
+    # Stable: metrics of one output stay as they were given.
+    return sorted(names, key=place)
+
+
+@replaces(Trainer, "_flatten_metrics_in_order")
+def _flatten_in_order(original: Callable[..., Any], self: Model, logs: dict[str, Any]) -> Any:
+    """Returns results in the order of `metrics_names`."""
+    # Keras 3's order is by the name of the output, and gives one twice that is a metric and a weighted one.
+    known: list[str] = []
+    _collect_names(self.get_metrics_result(), known)
+    names = _order_names(self, dict.fromkeys([*known, *sorted(logs)]))
+    results = [logs[name] for name in names if name in logs]
+    return results[0] if len(results) == 1 else results
+
+
+def _collect_names(results: Any, names: list[str]) -> None:
+    for name, value in results.items():
+        if isinstance(value, dict):
+            _collect_names(value, names)
+        else:
+            names.append(name)
+
+
+@replaces(CompileMetrics, "build")
+def _build_for_each_output(original: Callable[..., None], self: Any, y_true: PyTree, y_pred: PyTree) -> None:
+    """Builds the metrics of a flat list for each output, as Keras 2 does; Keras 3 has one for each output."""
+    count = len(tree.flatten(y_pred))
+    for name in ("_user_metrics", "_user_weighted_metrics"):
+        given = getattr(self, name)
+        is_flat = isinstance(given, (list, tuple)) and not any(isinstance(one, (list, tuple, dict)) for one in given)
+        if not is_flat or count < 2 or not given:
+            continue
+        if isinstance(y_pred, dict):
+            setattr(self, name, {key: _copy_metrics(given) for key in y_pred})
+        else:
+            setattr(self, name, [_copy_metrics(given) for _ in range(count)])
+    original(self, y_true, y_pred)
+
+
+def _copy_metrics(metrics: PyTree) -> list[Any]:
+    # Each output has a state of its own.
+    return [
+        type(one).from_config(one.get_config()) if isinstance(one, keras.metrics.Metric) else one for one in metrics
+    ]
 
 
 @replaces_property(Trainer, "metrics_names")
@@ -73,7 +140,9 @@ def _metrics_names(original: Any, self: Model) -> list[str]:
     """
     # Keras 3 builds compiled metrics on the first batch; until then only what the user gave is known.
     if all(metric.built for metric in self.metrics if isinstance(metric, CompileMetrics)):
-        ordered = self._flatten_metrics_in_order({name: name for name in self.get_metrics_result()})
+        found: list[str] = []
+        _collect_names(self.get_metrics_result(), found)
+        ordered = self._flatten_metrics_in_order({name: name for name in found})
         return [ordered] if isinstance(ordered, str) else ordered
     names: list[str] = []
     for metric in self.metrics:
@@ -115,7 +184,11 @@ def _change_reading(name: str) -> None:
                 f"{type(source).__name__} is read ahead by one thread."
             )
         args, kwargs = _prepare_text(self, name, args, kwargs)
-        return base(*args, **kwargs)
+        for steps in _STEPS:
+            # Keras 2 goes on while the number of steps is below it.
+            if isinstance(kwargs.get(steps), float):
+                kwargs[steps] = math.ceil(kwargs[steps])
+        return _order_results(self, base(*args, **kwargs))
 
     def generator_form(self: Model, generator: Any, *args: Argument, **kwargs: Argument) -> Any:
         arguments = {**dict(zip(_POSITIONAL[name], args, strict=False)), **kwargs}
@@ -127,6 +200,25 @@ def _change_reading(name: str) -> None:
     adds(keras.Model, f"{name}_generator")(generator_form)
     generator_form.__name__ = f"{name}_generator"
     generator_form.__doc__ = f"Keras 2's older form of `{name}` for generators and sequences; `{name}` does the same."
+
+
+def _order_results(model: Model, result: Any) -> Any:
+    """Orders the values of a History or of `evaluate(return_dict=True)` as Keras 2: the loss, and metrics as given."""
+    logs = result.history if isinstance(result, keras.callbacks.History) else result
+    if isinstance(logs, dict):
+        names = _order_names(model, [key for key in logs if not key.startswith("val_")])
+        given = model.metrics_names
+        names = sorted(names, key=lambda name: given.index(name) if name in given else len(given))
+
+        def place(key: str) -> tuple[bool, int]:
+            name = key.removeprefix("val_")
+            return key.startswith("val_") and key not in names, names.index(name) if name in names else len(names)
+
+        ordered = {key: logs[key] for key in sorted(logs, key=place)}
+        # In place: callbacks may hold it.
+        logs.clear()
+        logs.update(ordered)
+    return result
 
 
 def _prepare_text(

@@ -15,7 +15,7 @@ from lockstep.compat.tensorflow.keras._preprocessing.encode import check_mode, e
 from lockstep.compat.tensorflow.keras._preprocessing.host_layer import HostLayer, to_values
 from lockstep.compat.tensorflow.keras._preprocessing.siphash import siphash
 from lockstep.errors import ArgumentError, UnsupportedError
-from lockstep.estimator.feature_column._fingerprints import concatenate, fingerprints
+from lockstep.estimator.internal import concatenate_fingerprints, fingerprints
 
 # The key of the first fingerprint of a crossing, which TensorFlow chose.
 _CROSS_KEY = 0xDECAFCAFFE
@@ -161,7 +161,7 @@ class HashedCrossing(_Hashed):
                 # Integers are their own fingerprints.
                 hashed = feature.ravel().astype("int64").view(np.uint64)
             with np.errstate(over="ignore"):
-                result = concatenate(result, hashed)
+                result = concatenate_fingerprints(result, hashed)
         numbers = (result % np.uint64(self.num_bins)).astype("int64").reshape(shape)
         return as_host(self._show(numbers))
 

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import jax
 import keras
 import numpy as np
+from jax.core import Tracer
 
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._tensor import HostTensor, as_host, constant_array, to_text
@@ -47,7 +47,7 @@ class HostLayer(keras.layers.Layer):
         Raises:
             UnsupportedError: If JAX is compiling what calls it.
         """
-        if isinstance(inputs, jax.core.Tracer):
+        if isinstance(inputs, Tracer):
             raise UnsupportedError(
                 f"{type(self).__name__} looks text up on the host, and this code is being compiled by JAX. Make the "
                 "layer part of a functional or sequential model, or call it in the data set: "
@@ -86,8 +86,9 @@ def to_values(inputs: Tensor) -> np.ndarray:
             raise ArgumentError(
                 f"Lists must be rectangular: received rows of {sorted(sizes)} elements. Pad them to one length."
             )
-    if hasattr(inputs, "to_numpy"):
-        inputs = inputs.to_numpy()
+    to_numpy = getattr(inputs, "to_numpy", None)
+    if to_numpy is not None:
+        inputs = to_numpy()
     array = constant_array(inputs) if isinstance(inputs, (list, tuple, str, bytes)) else np.asarray(inputs)
     if array.dtype.kind in "SUO":
         return np.asarray(to_text(array)).view(np.ndarray)

@@ -15,7 +15,7 @@ from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._preprocessing.encode import check_mode, encode, encoded_shape
 from lockstep.compat.tensorflow.keras._preprocessing.host_layer import HostLayer, batches_of, to_values
 from lockstep.errors import ArgumentError, InputError, UnsupportedError
-from lockstep.estimator.feature_column._fingerprints import fingerprints
+from lockstep.estimator.internal import fingerprints
 
 
 @dataclass
