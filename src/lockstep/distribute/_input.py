@@ -13,6 +13,7 @@ import jax
 from lockstep._engine.step.sequential_emulation import shard_slices
 from lockstep._nest import opened
 from lockstep._types import Array, Batch
+from lockstep.distribute._context import running_scope
 from lockstep.distribute._values import per_replica
 from lockstep.errors import ArgumentError, UnsupportedError
 
@@ -123,6 +124,11 @@ class DistributedIterator:
 
     def _next(self) -> Any:
         # A batch is there once all tasks have agreed that it is.
+        if running_scope() is not None:
+            raise UnsupportedError(
+                "A distributed dataset is read outside of what is compiled, which would hold its first batch for "
+                "ever. Received: a read in a function of run. Pass it the batch as an argument."
+            )
         runtime = self._distribution.replicas.runtime
         if runtime.is_alone:
             return next(self._batches, None)

@@ -10,12 +10,14 @@ from lockstep.distribute._devices import device_named as device_named
 from lockstep.distribute._values import DistributedValues as DistributedValues
 from lockstep.distribute._values import PerReplica as PerReplica
 from lockstep.distribute._values import is_variable as is_variable
+from lockstep.distribute._variables import Scope as Scope
 from lockstep.distribute._variables import Tape as Tape
 
 __all__ = [
     "DistributedValues",
     "Fixed",
     "PerReplica",
+    "Scope",
     "Tape",
     "default",
     "default_devices",

@@ -139,8 +139,9 @@ def staged_entry(
         The entry, constants that it takes before the inputs, and whether the function has run in this call.
     """
     shapes = tuple((np.shape(x), jnp.result_type(x), getattr(x, "weak_type", False)) for x in inputs)
-    # A rule that goes backwards is wrapped anew at each call; the function in it is the program's.
-    key = (process, *(getattr(f, "f", f) if i == 2 else f for i, f in enumerate(functions)), shapes)
+    # JAX wraps the function and its rules anew at each call; the functions inside of that are the program's.
+    first, *rules = functions
+    key = (process, first.f, first.transforms, first.params, *(getattr(rule, "f", rule) for rule in rules), shapes)
     try:
         known = _staged.get(key)
     except TypeError:

@@ -1,8 +1,8 @@
 """A trace of JAX that computes as if it were not there, and shows tapes what was computed.
 
-JAX hands each operation to the current trace. `Recording` hands it on to the trace around it, which computes it: outside
-of `jax.jit` at once. Results are what they would be without it: arrays, or placeholders of code that is being compiled.
-Tapes know them by identity, as TensorFlow's know tensors by their number.
+JAX hands each operation to the current trace. `Recording` hands it on to the trace around it, which computes it:
+outside of `jax.jit` at once. Results are what they would be without it: arrays, or placeholders of code that is being
+compiled. Tapes know them by identity, as TensorFlow's know tensors by their number.
 """
 
 from __future__ import annotations
@@ -98,6 +98,8 @@ class Recording(core.Trace):
         if core.trace_ctx.trace is not self and isinstance(value, core.Tracer) and value._trace is not self.parent:
             return value  # Of code that is being traced further inside.
         known = self._reads.get(id(variable))
+        if known is not None and known[2] is value:
+            return value  # It has been told already.
         if known is None or known[1] is not value:
             # Two variables may share an array, or the program has it from elsewhere: then it is no read of this one.
             known = self._reads[id(variable)] = (variable, value, self._alias(value))

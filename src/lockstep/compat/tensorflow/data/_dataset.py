@@ -13,7 +13,25 @@ from lockstep._nest import map_structure
 from lockstep._types import PyTree, Tensor
 from lockstep.compat.tensorflow._ops.named import is_of_replica
 from lockstep.compat.tensorflow._tensor import HostTensor, as_host, as_tensor
+from lockstep.data.internal import DatasetIterator
 from lockstep.errors import UnsupportedError
+
+
+class _Iterator(DatasetIterator):
+    """Iterator that is not read in code that is being compiled."""
+
+    def __next__(self) -> Any:
+        _demand_uncompiled()
+        return super().__next__()
+
+
+def _demand_uncompiled() -> None:
+    # The trace would unroll the loop over the elements of its first call.
+    if is_of_replica():
+        raise UnsupportedError(
+            "A dataset is read outside of what is compiled. Received: a loop over one in a function of run, or in a "
+            "function that is compiled. Let the function do one step, and call it with each batch."
+        )
 
 
 class Dataset(_data.Dataset):
@@ -26,13 +44,12 @@ class Dataset(_data.Dataset):
 
     def __iter__(self) -> Iterator[Any]:
         """Reads it; not in a function that is compiled, which would hold the elements of its first call for ever."""
-        # The trace would unroll the loop over the elements of its first call.
-        if is_of_replica():
-            raise UnsupportedError(
-                "A dataset is read outside of what is compiled. Received: a loop over one in a function of run, "
-                "or in a tf.function that takes derivatives. Let the function do one step, and call it with each batch."
-            )
-        return super().__iter__()
+        _demand_uncompiled()
+        found = super().__iter__()
+        if type(found) is DatasetIterator:
+            # An iterator that knows where it is read; all its state is that of the class.
+            found.__class__ = _Iterator
+        return found
 
     def cardinality(self) -> Any:
         """Returns the number of elements, -1 if there is no end, -2 if it is unknown; as a tensor of int64."""
