@@ -7,15 +7,22 @@ from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
+import jax
+import keras
 import numpy as np
 from jax.core import Tracer
+from keras.src.backend.common.stateless_scope import in_stateless_scope
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from lockstep._types import Optimizer, PyTree, Tensor
+from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._ops.named import model_fn_scope, replica_scope
+from lockstep.compat.tensorflow._tape.recording import innermost
 from lockstep.compat.tensorflow._types import Argument, LearningRate
 from lockstep.compat.tensorflow.keras._patches._patch import adds, replaces, replaces_property
+from lockstep.distribute import has_strategy
+from lockstep.distribute.internal import default
 from lockstep.errors import ArgumentError, UnsupportedError
 
 
@@ -126,14 +133,60 @@ def _apply_gradients(
         # Both options of Keras 2 say that the gradients are applied as each replica has them.
         scope = replica_scope() if kwargs.pop("skip_gradients_aggregation", False) or not aggregates else None
         # Outside of a model_fn Keras' own method applies the gradients at once.
+        pairs = list(_scale_again(self, grads_and_vars))
+        if _is_compiled_alone(self, pairs, args, kwargs):
+            return _apply_compiled(original, self, pairs)
         with contextlib.nullcontext() if scope is None else scope.as_given():
-            return original(self, _scale_again(self, grads_and_vars), *args, **kwargs)
+            return original(self, pairs, *args, **kwargs)
     if args or kwargs:
         raise ArgumentError(f"In a model_fn apply_gradients takes pairs alone. Received besides: {args}, {kwargs}.")
     # The step of the Estimator applies them, once they are averaged over the replicas.
     from lockstep.estimator.train import apply_gradients
 
     return apply_gradients(grads_and_vars, self)
+
+
+def _is_compiled_alone(optimizer: Optimizer, pairs: Any, args: Any, kwargs: Any) -> bool:
+    """Returns whether an update in plain Python is compiled: Keras' own is some fifteen operations for each weight."""
+    # Keras warns of weights without gradients, and chooses among them.
+    is_plain = not args and not kwargs and bool(pairs) and all(g is not None for g, _ in pairs)
+    return (
+        is_plain
+        and not dispatch.is_traced()
+        and innermost() is None
+        and not in_stateless_scope()
+        and not has_strategy()
+        and not jax.config.jax_disable_jit
+        and all(isinstance(g, jax.Array) for g, _ in pairs)
+    )
+
+
+def _apply_compiled(original: Callable[..., Any], optimizer: Optimizer, pairs: Any) -> Any:
+    variables = [v for _, v in pairs]
+    if not optimizer.built:
+        with keras.name_scope(optimizer.name, caller=optimizer):
+            optimizer.build(variables)
+    # Settings are a part of the program; the learning rate is one of the variables, or a schedule.
+    settings = tuple(
+        (name, value if isinstance(value, (bool, int, float, str, type(None))) else id(value))
+        for name, value in vars(optimizer).items()
+        if name in _SCHEDULE or isinstance(value, (bool, int, float, str, type(None)))
+    )
+    key = tuple(map(id, variables)), settings
+    known = vars(optimizer).get(_UPDATE)
+    if known is None or known[0] != key:
+
+        def update(gradients: Any) -> None:
+            original(optimizer, list(zip(gradients, variables, strict=True)))
+
+        known = key, update
+        # Not by setattr: Keras tracks what is assigned.
+        vars(optimizer)[_UPDATE] = known
+    default().run(known[1], ([g for g, _ in pairs],))
+    return optimizer._iterations
+
+
+_UPDATE, _SCHEDULE = "_lockstep_update", ("_learning_rate",)
 
 
 @adds(LossScaleOptimizer, "get_scaled_loss")
