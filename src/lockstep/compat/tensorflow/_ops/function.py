@@ -23,6 +23,7 @@ from lockstep.compat.tensorflow._ops.named import model_fn_scope
 from lockstep.compat.tensorflow._tape import recording
 from lockstep.compat.tensorflow._tensor import check_shape
 from lockstep.compat.tensorflow._types import Argument
+from lockstep.compat.tensorflow.config._settings import functions_run_eagerly
 from lockstep.distribute import has_strategy
 from lockstep.distribute.internal import DistributedValues, Fixed, default
 from lockstep.errors import ArgumentError
@@ -85,6 +86,7 @@ class Function:
 
     def __init__(self, python_function: Callable[..., Any], options: _Options) -> None:
         functools.update_wrapper(self, python_function)
+        self._name: str = getattr(python_function, "__name__", type(python_function).__name__)
         self.python_function = python_function
         self.input_signature = options.input_signature
         self._options = options
@@ -104,7 +106,7 @@ class Function:
         if instance is None:
             return self
         # Kept on the instance: what was compiled for it, is found again, and goes with it.
-        name = f"_lockstep_tf_function_{self.__name__}"
+        name = f"_lockstep_tf_function_{self._name}"
         found = getattr(instance, "__dict__", {}).get(name)
         if found is None or found[0] is not self:
             found = self, Function(self.python_function.__get__(instance, owner), self._options)
@@ -123,7 +125,7 @@ class Function:
 
     def pretty_printed_concrete_signatures(self, verbose: bool = True) -> str:
         """Returns the signatures that it was compiled for, as text."""
-        return "\n\n".join(program.describe(self.__name__, verbose) for program in self._programs.values())
+        return "\n\n".join(program.describe(self._name, verbose) for program in self._programs.values())
 
     def _fitted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if kwargs:
@@ -138,7 +140,7 @@ class Function:
         # What is compiled around it compiles it, too. Under an open tape each operation is recorded. In the scope of a
         # strategy, strategy.run compiles.
         return not (
-            jax.config.jax_disable_jit
+            functions_run_eagerly()
             or dispatch.is_traced()
             or recording.innermost() is not None
             or model_fn_scope() is not None

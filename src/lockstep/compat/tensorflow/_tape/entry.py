@@ -13,7 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax._src import core
 
-from lockstep._engine.step.jaxprs import bind, constants_of, is_jaxpr, open_jaxpr, variables
+from lockstep._engine.step.jaxprs import (
+    bind,
+    constants_of,
+    evaluate_equation,
+    is_jaxpr,
+    open_jaxpr,
+    read,
+    variables,
+)
 from lockstep._types import Jaxpr
 
 # TensorFlow has no derivatives of these, where JAX has zeros.
@@ -156,7 +164,11 @@ def staged_entry(
     constants, body = list(constants_of(closed)), open_jaxpr(closed)
 
     def evaluate(given: Sequence[Any]) -> list[Any]:
-        return list(core.eval_jaxpr(body, given[: len(constants)], *given[len(constants) :]))
+        values: dict[Any, Any] = dict(zip((*body.constvars, *body.invars), given, strict=True))
+        for eqn in body.eqns:
+            results = evaluate_equation(eqn, [read(values, atom) for atom in eqn.invars])
+            values.update(zip(eqn.outvars, results, strict=True))
+        return [read(values, atom) for atom in body.outvars]
 
     # By JAX's rule there are no derivatives by values that the function has from elsewhere.
     operation = Operation(evaluate, fixed=len(constants))

@@ -95,7 +95,7 @@ class Recording(core.Trace):
 
     def read(self, variable: Variable, value: Any) -> Any:
         """Returns the array that stands for a variable's value, and for nothing else, on the tapes."""
-        if core.trace_ctx.trace is not self and isinstance(value, core.Tracer) and value._trace is not self.parent:
+        if core.trace_ctx.trace is not self and _trace_of(value) not in (None, self.parent):
             return value  # Of code that is being traced further inside.
         known = self._reads.get(id(variable))
         if known is not None and known[2] is value:
@@ -175,9 +175,14 @@ class Recording(core.Trace):
         """Returns another object that is the same array."""
         if type(value) is ArrayImpl and value.is_fully_addressable and len(value.sharding.device_set) == 1:
             # Not a copy: two objects share the memory, of which neither can change anything.
-            return ArrayImpl(value.aval, value.sharding, [value], committed=value._committed, _skip_checks=True)
+            return ArrayImpl(value.aval, value.sharding, [value], committed=value.committed, _skip_checks=True)
         with core.set_current_trace(self.parent):
             return jnp.array(value, copy=True)
+
+
+def _trace_of(value: Any) -> Any:
+    """Returns the trace that a placeholder is of; `None` for an array."""
+    return getattr(value, "_trace", None) if isinstance(value, core.Tracer) else None
 
 
 def _place_of(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from numbers import Real
 from typing import Any
 
@@ -11,7 +11,7 @@ import jax
 import keras
 import numpy as np
 from jax.core import Tracer
-from keras.src.backend.common.stateless_scope import in_stateless_scope
+from keras.src.backend.common.stateless_scope import get_stateless_scope
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
@@ -20,6 +20,7 @@ from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._ops.named import model_fn_scope, replica_scope
 from lockstep.compat.tensorflow._tape.recording import innermost
 from lockstep.compat.tensorflow._types import Argument, LearningRate
+from lockstep.compat.tensorflow.config._settings import functions_run_eagerly
 from lockstep.compat.tensorflow.keras._patches._patch import adds, replaces, replaces_property
 from lockstep.distribute import has_strategy
 from lockstep.distribute.internal import default
@@ -98,7 +99,7 @@ def _minimize(
     return minimize(loss, self, var_list() if callable(var_list) else var_list)
 
 
-def _minimize_by_tape(self: Optimizer, loss: Tensor, var_list: PyTree, tape: Argument) -> Any:
+def _minimize_by_tape(self: Optimizer, loss: Tensor, var_list: Any, tape: Argument) -> Any:
     from lockstep.compat.tensorflow._ops.gradient_tape import GradientTape
 
     if tape is None and not callable(loss):
@@ -124,7 +125,7 @@ def _get_updates(self: Optimizer, loss: Tensor, params: PyTree) -> list[Any]:
 
 @replaces(BaseOptimizer, "apply_gradients")
 def _apply_gradients(
-    original: Callable[..., Any], self: Optimizer, grads_and_vars: PyTree, *args: Argument, **kwargs: Argument
+    original: Callable[..., Any], self: Optimizer, grads_and_vars: Any, *args: Argument, **kwargs: Argument
 ) -> Any:
     """Returns an update in a model_fn; takes Keras 2's arguments."""
     kwargs.pop("name", None)
@@ -154,9 +155,9 @@ def _is_compiled_alone(optimizer: Optimizer, pairs: Any, args: Any, kwargs: Any)
         is_plain
         and not dispatch.is_traced()
         and innermost() is None
-        and not in_stateless_scope()
+        and get_stateless_scope() is None
         and not has_strategy()
-        and not jax.config.jax_disable_jit
+        and not functions_run_eagerly()
         and all(isinstance(g, jax.Array) for g, _ in pairs)
     )
 
@@ -207,7 +208,7 @@ def _get_unscaled_gradients(self: Optimizer, gradients: PyTree) -> list[Any]:
     return [None if g is None else g / self.loss_scale for g in gradients]
 
 
-def _scale_again(optimizer: Optimizer, pairs: PyTree) -> Any:
+def _scale_again(optimizer: Optimizer, pairs: Iterable[Any]) -> Iterable[Any]:
     """Returns gradients with the scale that `get_unscaled_gradients` has removed."""
     if not getattr(optimizer, "_lockstep_unscaled", False):
         return pairs

@@ -11,7 +11,7 @@ from keras.src.backend.common.variables import Variable
 from lockstep.compat.tensorflow._tape.recording import innermost
 from lockstep.distribute.internal import Scope
 
-_original = Variable._maybe_autocast
+_original = Variable._maybe_autocast  # pyright: ignore[reportPrivateUsage]
 _of_scope = StatelessScope.get_current_value
 
 
@@ -33,6 +33,6 @@ def _read_in_scope(self: Any, variable: Any) -> Any:
     return _told(variable, _of_scope(self, variable))
 
 
-Variable._maybe_autocast = _read
+Variable._maybe_autocast = _read  # pyright: ignore[reportPrivateUsage]
 StatelessScope.get_current_value = _read_in_scope
 Scope.reader = staticmethod(_told)
