@@ -16,10 +16,9 @@ _GRAPH = (
     "map functions of data sets and Estimator's model_fn by itself. Call functions with values instead."
 )
 GRADIENT = (
-    "Put the step into a function and call it with strategy.run(step, args=(batch,)), or under tf.function if it "
-    "trains on one device alone. Elsewhere derivatives are taken of functions: loss, grads = "
-    "jax.value_and_grad(loss_fn)(weights); for a step of your own under model.fit override train_step with "
-    "model.stateless_call, as Keras' guide 'Custom training with JAX' shows."
+    "Use tf.GradientTape, which takes derivatives wherever it is opened: in plain Python, in a tf.function, in functions "
+    "of strategy.run. Second derivatives: a tape in a tape, or tape.jacobian. Derivatives of functions: "
+    "jax.value_and_grad(loss_fn)(weights), jax.hessian."
 )
 _SPARSE = "Tensors are dense: use padded batches (Dataset.padded_batch), or indices and values in arrays of their own."
 _SAVED_MODEL = "Use model.save('model.keras') and tf.keras.models.load_model; for serving, model.export(path)."
@@ -53,7 +52,6 @@ _LITE = (
 ADVICE: dict[str, str] = {
     "tf.hessians": GRADIENT,
     "tf.AggregationMethod": GRADIENT,
-    "tf.UnconnectedGradients": GRADIENT,
     "tf.RegisterGradient": GRADIENT,
     "tf.Session": _GRAPH,
     "tf.InteractiveSession": _GRAPH,
