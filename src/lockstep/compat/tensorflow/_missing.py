@@ -16,8 +16,8 @@ _GRAPH = (
     "map functions of data sets and Estimator's model_fn by itself. Call functions with values instead."
 )
 GRADIENT = (
-    "Use tf.GradientTape, which takes derivatives wherever it is opened: in plain Python, in a tf.function, in functions "
-    "of strategy.run. Second derivatives: a tape in a tape, or tape.jacobian. Derivatives of functions: "
+    "Use tf.GradientTape, which takes derivatives wherever it is opened: in plain Python, in a tf.function, in "
+    "functions of strategy.run. Second derivatives: a tape in a tape, or tape.jacobian. Derivatives of functions: "
     "jax.value_and_grad(loss_fn)(weights), jax.hessian."
 )
 _SPARSE = "Tensors are dense: use padded batches (Dataset.padded_batch), or indices and values in arrays of their own."
