@@ -113,7 +113,8 @@ def _minimize_by_tape(self: Optimizer, loss: Tensor, var_list: Any, tape: Argume
         with tape:
             loss = loss()
     # Afterwards, for the function may have made the variables.
-    variables = list(var_list() if callable(var_list) else var_list)
+    found: Any = var_list() if callable(var_list) else var_list
+    variables = list(found)
     return self.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
 
 
