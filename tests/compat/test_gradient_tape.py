@@ -254,25 +254,9 @@ def test_a_tf_function_takes_derivatives_on_one_device() -> None:
             return tape.gradient(loss, v)
 
     trainer = Trainer()
-    assert [float(trainer.step(x)) for x in (2.0, 3.0)] == [2, 3]
+    assert [float(trainer.step(tf.constant(x))) for x in (2.0, 3.0)] == [2, 3]
     before = trainer.calls
-    assert float(trainer.step(4.0)) == 4 and trainer.calls == before
-    with FOUR.scope(), pytest.raises(UnsupportedError, match=r"strategy\.run\(step"):
-        tf.function(lambda: tf.GradientTape())()
-
-
-def test_a_dataset_is_not_read_in_what_is_compiled() -> None:
-    data, v = tf.data.Dataset.range(3), tf.Variable(1.0)
-
-    @tf.function
-    def epoch() -> None:
-        for x in data:
-            with tf.GradientTape() as tape:
-                loss = v * tf.cast(x, tf.float32)
-            v.assign_sub(tape.gradient(loss, v))
-
-    with pytest.raises(UnsupportedError, match="Let the function do one step"):
-        epoch()
+    assert float(trainer.step(tf.constant(4.0))) == 4 and trainer.calls == before
 
 
 def test_what_tapes_do_not_do() -> None:
@@ -304,10 +288,8 @@ def test_what_tapes_do_not_do() -> None:
         run(by_a_constant)
     with pytest.raises(ArgumentError, match="has floats"):
         run(of_integers)
-    with pytest.raises(AttributeError, match=r"jax\.jacrev"):
-        run(lambda: tf.GradientTape().jacobian)
-    with pytest.raises(UnsupportedError, match=r"takes derivatives of what is compiled.*strategy\.run"):
-        FOUR.experimental_run_for_debugging(lambda: tf.GradientTape())
+    with pytest.raises(UnsupportedError, match=r"jax\.jacrev"):
+        run(lambda: tf.GradientTape().jacobian(v.value, v))
 
 
 def test_random_numbers_are_others_in_each_step_and_replica() -> None:

@@ -72,6 +72,24 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
         },
     ),
     (
+        "A tape of compat's sees operations as they are computed: it is a trace, which jax has no public way to make.",
+        {
+            "jax._src.core.Trace": "class ()",
+            "jax._src.core.Tracer": "class (trace, aval)",
+            "jax._src.core.eval_trace": "attribute",
+            "jax._src.core.set_current_trace": "class (trace, check_leaks) or function (trace, check_leaks)",
+            "jax._src.core.trace_ctx.set_trace": "function (trace)",
+            "jax._src.core.trace_ctx.trace": "attribute",
+        },
+    ),
+    (
+        "A variable that a tape watches is known from all other arrays when it is read.",
+        {
+            "keras.src.backend.StatelessScope.get_current_value": "function (self, variable)",
+            "keras.src.backend.common.variables.Variable._maybe_autocast": "function (self, value)",
+        },
+    ),
+    (
         "`fit`, `evaluate` and `predict` of models made in a strategy's scope are lockstep's; Keras has no hook.",
         {
             "keras.src.backend.jax.trainer.JAXTrainer": "class ()",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Generator
 from functools import cache
@@ -148,6 +149,14 @@ def default() -> Strategy:
     # One for the process: it keeps the programs that it has compiled, and is compared by identity.
     (make,) = _default_factories
     return make()
+
+
+def running_scope() -> Any:
+    """Returns the scope of the function of a replica that is being traced on this thread; `None` if none is."""
+    # Without Keras there are no variables, and no scopes of them.
+    module = sys.modules.get("lockstep.distribute._variables")
+    scope = None if module is None else module.current()
+    return scope if scope is not None and scope.is_traced else None
 
 
 Tree = TypeVar("Tree")

@@ -15,6 +15,7 @@ import numpy as np
 from lockstep._engine.step.sequential_emulation import shard_slices
 from lockstep._nest import opened
 from lockstep._types import Array, Batch
+from lockstep.distribute._context import running_scope
 from lockstep.distribute._values import per_replica
 from lockstep.errors import ArgumentError, EndOfDataError
 
@@ -141,6 +142,11 @@ class DistributedIterator:
 
     def _next(self) -> Any:
         # A batch is there once all tasks have agreed that it is.
+        if running_scope() is not None:
+            raise UnsupportedError(
+                "A distributed dataset is read outside of what is compiled, which would hold its first batch for "
+                "ever. Received: a read in a function of run. Pass it the batch as an argument."
+            )
         runtime = self._distribution.replicas.runtime
         if runtime.is_alone:
             return next(self._batches, None)

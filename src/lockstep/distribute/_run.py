@@ -20,10 +20,11 @@ from lockstep._nest import structure
 from lockstep._types import PyTree
 from lockstep.distribute._again import Again
 from lockstep.distribute._arguments import Fixed, Numbers, Sorted
+from lockstep.distribute._context import running_scope
 from lockstep.distribute._options import RunOptions, run_options
 from lockstep.distribute._program import Program
 from lockstep.distribute._values import is_variable
-from lockstep.errors import ArgumentError
+from lockstep.errors import ArgumentError, UnsupportedError
 
 # So many functions are remembered; those not called for the longest time are compiled anew.
 _MOST = 256  # A loop that makes a function in each iteration would otherwise keep as many programs.
@@ -40,6 +41,7 @@ class Runner:
 
     def __call__(self, function: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Any:
         """Runs `function(*args, **kwargs)` on each replica."""
+        self._demand_outermost(function)
         asked = run_options(options)
         given = check_call(function, args, kwargs)
         runtime = self._replicas.runtime
@@ -48,6 +50,16 @@ class Runner:
         # A dispatch returns at once, and whoever reads a result waits outside of any call: launch has the heartbeat
         # count that wait, so that a worker that has gone is named there, too.
         return runtime.launch(f"strategy.run({name_of(function)})", partial(self._run, function, given, asked))
+
+    def _demand_outermost(self, function: Callable[..., Any]) -> None:
+        """Raises `UnsupportedError` in what another strategy compiles: its variables would be constants there."""
+        around = running_scope()
+        if around is not None and around.strategy is not self._strategy:
+            raise UnsupportedError(
+                "strategy.run is called outside of what another strategy compiles. Received: "
+                f"strategy.run({name_of(function)}) in a function that {type(around.strategy).__name__} is tracing. "
+                "Call it from Python."
+            )
 
     def _run(self, function: Callable[..., Any], given: PyTree, asked: RunOptions) -> tuple[Any, Any]:
         """Returns what the function does, and an array of that, if there is one."""

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, wraps
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import jax.numpy as jnp
 import keras
@@ -154,7 +154,10 @@ class Scope(keras.StatelessScope):
 
     Attributes:
         met: Variables that were read or assigned, and are not known.
+        reader: From a variable and its value to what code reads; for who takes derivatives by variables.
     """
+
+    reader: ClassVar[Callable[[Any, Any], Any]] = staticmethod(lambda _, value: value)
 
     def __init__(
         self,
@@ -191,6 +194,9 @@ class Scope(keras.StatelessScope):
 
     def get_current_value(self, variable: Variable) -> Any:
         """Returns the value that the variable has here."""
+        return Scope.reader(variable, self._current_value(variable))
+
+    def _current_value(self, variable: Variable) -> Any:
         key = id(variable)
         if key in self.state_mapping:
             return self.state_mapping[key]
@@ -199,7 +205,10 @@ class Scope(keras.StatelessScope):
             return found
         self.met[key] = variable
         outer = None if self.original_scope is None else self.original_scope.get_current_value(variable)
-        return variable._value if outer is None else outer  # Keras' regularizers take it as it is.
+        if outer is not None:
+            return outer
+        # Keras' regularizers take it as it is, also of a variable that has no value yet.
+        return variable._value if variable._value is not None else _first_value(variable)
 
     def add_update(self, update: tuple[Any, Any]) -> None:
         """Takes what is assigned to a variable."""
@@ -218,6 +227,16 @@ class Scope(keras.StatelessScope):
     def is_traced(self) -> bool:
         """Returns whether the function is traced for all replicas, or runs as it is."""
         return self._known is not None
+
+    @property
+    def strategy(self) -> Any:
+        """The strategy that runs the function."""
+        return self._context.strategy
+
+    @property
+    def is_alone(self) -> bool:
+        """Returns whether there is one replica."""
+        return self._context.num_replicas_in_sync == 1
 
     @property
     def variables(self) -> Sequence[Any]:
@@ -304,6 +323,11 @@ def _apply_scaled(optimizer: Any, gradients: PyTree, trainable_variables: Any = 
     for of_each, found in zip((variables, own), values, strict=True):
         for variable, value in zip(of_each, found, strict=True):
             variable.assign(value)
+
+
+def _first_value(variable: Variable) -> Any:
+    """Returns the value that a variable begins with which has none yet; its shape and type are all that counts."""
+    return None if variable._initializer is None else variable._initializer(variable._shape, dtype=variable._dtype)
 
 
 _running = threading.local()

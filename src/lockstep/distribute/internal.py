@@ -15,6 +15,7 @@ from lockstep.distribute._values import InReplica as InReplica
 from lockstep.distribute._values import Mirrored as Mirrored
 from lockstep.distribute._values import PerReplica as PerReplica
 from lockstep.distribute._values import is_variable as is_variable
+from lockstep.distribute._variables import Scope as Scope
 from lockstep.distribute._variables import Tape as Tape
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Mirrored",
     "PerReplica",
     "StrategyExtended",
+    "Scope",
     "Tape",
     "default",
     "default_devices",

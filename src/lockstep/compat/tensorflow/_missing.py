@@ -26,10 +26,9 @@ _RESIZE = (
     "the pictures."
 )
 GRADIENT = (
-    "Put the step into a function and call it with strategy.run(step, args=(batch,)), or under tf.function if it "
-    "trains on one device alone. Elsewhere derivatives are taken of functions: loss, grads = "
-    "jax.value_and_grad(loss_fn)(weights); for a step of your own under model.fit override train_step with "
-    "model.stateless_call, as Keras' guide 'Custom training with JAX' shows."
+    "Use tf.GradientTape, which takes derivatives wherever it is opened: in plain Python, in a tf.function, in "
+    "functions of strategy.run. Second derivatives: a tape in a tape, or tape.jacobian. Derivatives of functions: "
+    "jax.value_and_grad(loss_fn)(weights), jax.hessian."
 )
 _COORDINATOR = (
     "Every task of the cluster runs the same program here, and the chief's Model.fit shares its batches among the "
@@ -61,7 +60,6 @@ _LITE = (
 ADVICE: dict[str, str] = {
     "tf.hessians": GRADIENT,
     "tf.AggregationMethod": GRADIENT,
-    "tf.UnconnectedGradients": GRADIENT,
     "tf.RegisterGradient": GRADIENT,
     "tf.Session": _GRAPH,
     "tf.InteractiveSession": _GRAPH,

@@ -254,8 +254,14 @@ def py_function(
     """
     # Under an open tape it is called with what is recorded: TensorFlow takes derivatives of what it computes, too.
     is_recorded = recording.current() is not None and not dispatch.is_traced()
-    arguments = [i if is_recorded and isinstance(i, jax.Array) else as_host(_to_host(i)) for i in inp or ()]
+    given = [_recorded(i) if is_recorded else None for i in inp or ()]
+    arguments = [as_host(_to_host(i)) if g is None else g for i, g in zip(inp or (), given, strict=True)]
     return _call_python(func, arguments, Tout)
+
+
+def _recorded(value: Tensor) -> Any:
+    """Returns the array that a tape may know; `None` for what stays on the host."""
+    return value if isinstance(value, jax.Array) else recording.stands_for(value)
 
 
 def numpy_function(

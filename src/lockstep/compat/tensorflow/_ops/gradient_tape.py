@@ -1,12 +1,10 @@
 """tf.GradientTape: in plain Python, in compiled code, in a replica's function and in a model_fn."""
 
-
 from __future__ import annotations
 
 import contextlib
 import enum
 import logging
-import threading
 from collections.abc import Generator, Sequence
 from types import TracebackType
 from typing import Any
@@ -34,24 +32,6 @@ class UnconnectedGradients(enum.Enum):
     ZERO = "zero"
 
 
-class NotRecordedError(UnsupportedError):
-    """A tape is opened in a function that is to be compiled."""
-
-
-_asked = threading.local()
-
-
-@contextlib.contextmanager
-def compiled_tapes() -> Generator[None]:
-    """Opens a context in which tapes raise `NotRecordedError`, unless what is around them is compiled."""
-    before = getattr(_asked, "compiled", False)
-    _asked.compiled = True
-    try:
-        yield
-    finally:
-        _asked.compiled = before
-
-
 class GradientTape:
     """Takes derivatives of what is computed in it.
 
@@ -75,9 +55,8 @@ class GradientTape:
         if self._is_of_model_fn:
             return
         scope = replica_scope()
-        if scope is None:
-            if getattr(_asked, "compiled", False) and not dispatch.is_traced():
-                raise NotRecordedError("A tape in a tf.function")
+        # Of one replica there is nothing to add up: its derivatives are those of the code around.
+        if scope is None or scope.is_alone:
             self._eager = EagerTape(persistent, watch_accessed_variables)
         else:
             from lockstep.distribute.internal import Tape
@@ -111,7 +90,7 @@ class GradientTape:
             elif self._eager is not None:
                 if not is_inexact(leaf) and not isinstance(leaf, keras.Variable):
                     logging.getLogger("lockstep").warning(
-                        "The dtype of a watched tensor must be floating, or there is no derivative by it. Received: %s.",
+                        "A watched tensor must have floats, or there is no derivative by it. Received: %s.",
                         leaf.dtype,
                     )
                 self._eager.watch(leaf)

@@ -13,7 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax._src import core
 
-from lockstep._engine.step.jaxprs import bind, constants_of, is_jaxpr, open_jaxpr, variables
+from lockstep._engine.step.jaxprs import (
+    bind,
+    constants_of,
+    evaluate_equation,
+    is_jaxpr,
+    open_jaxpr,
+    read,
+    variables,
+)
 from lockstep._types import Jaxpr
 
 # TensorFlow has no derivatives of these, where JAX has zeros.
@@ -139,8 +147,9 @@ def staged_entry(
         The entry, constants that it takes before the inputs, and whether the function has run in this call.
     """
     shapes = tuple((np.shape(x), jnp.result_type(x), getattr(x, "weak_type", False)) for x in inputs)
-    # A rule that goes backwards is wrapped anew at each call; the function in it is the program's.
-    key = (process, *(getattr(f, "f", f) if i == 2 else f for i, f in enumerate(functions)), shapes)
+    # JAX wraps the function and its rules anew at each call; the functions inside of that are the program's.
+    first, *rules = functions
+    key = (process, first.f, first.transforms, first.params, *(getattr(rule, "f", rule) for rule in rules), shapes)
     try:
         known = _staged.get(key)
     except TypeError:
@@ -155,7 +164,11 @@ def staged_entry(
     constants, body = list(constants_of(closed)), open_jaxpr(closed)
 
     def evaluate(given: Sequence[Any]) -> list[Any]:
-        return list(core.eval_jaxpr(body, given[: len(constants)], *given[len(constants) :]))
+        values: dict[Any, Any] = dict(zip((*body.constvars, *body.invars), given, strict=True))
+        for eqn in body.eqns:
+            results = evaluate_equation(eqn, [read(values, atom) for atom in eqn.invars])
+            values.update(zip(eqn.outvars, results, strict=True))
+        return [read(values, atom) for atom in body.outvars]
 
     # By JAX's rule there are no derivatives by values that the function has from elsewhere.
     operation = Operation(evaluate, fixed=len(constants))

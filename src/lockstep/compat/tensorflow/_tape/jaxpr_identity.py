@@ -16,7 +16,7 @@ from lockstep._types import Jaxpr
 # So many are remembered; the oldest are compiled anew.
 _MOST = 2048
 _CUSTOM = ("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")
-_LIBRARIES = tuple(os.path.dirname(module.__file__) + os.sep for module in (jax, keras))
+_LIBRARIES = tuple(os.path.dirname(str(module.__file__)) + os.sep for module in (jax, keras))
 _first: OrderedDict[str, Any] = OrderedDict()
 _known: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 

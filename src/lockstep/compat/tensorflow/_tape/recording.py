@@ -1,8 +1,8 @@
 """A trace of JAX that computes as if it were not there, and shows tapes what was computed.
 
-JAX hands each operation to the current trace. `Recording` hands it on to the trace around it, which computes it: outside
-of `jax.jit` at once. Results are what they would be without it: arrays, or placeholders of code that is being compiled.
-Tapes know them by identity, as TensorFlow's know tensors by their number.
+JAX hands each operation to the current trace. `Recording` hands it on to the trace around it, which computes it:
+outside of `jax.jit` at once. Results are what they would be without it: arrays, or placeholders of code that is being
+compiled. Tapes know them by identity, as TensorFlow's know tensors by their number.
 """
 
 from __future__ import annotations
@@ -95,9 +95,11 @@ class Recording(core.Trace):
 
     def read(self, variable: Variable, value: Any) -> Any:
         """Returns the array that stands for a variable's value, and for nothing else, on the tapes."""
-        if core.trace_ctx.trace is not self and isinstance(value, core.Tracer) and value._trace is not self.parent:
+        if core.trace_ctx.trace is not self and _trace_of(value) not in (None, self.parent):
             return value  # Of code that is being traced further inside.
         known = self._reads.get(id(variable))
+        if known is not None and known[2] is value:
+            return value  # It has been told already.
         if known is None or known[1] is not value:
             # Two variables may share an array, or the program has it from elsewhere: then it is no read of this one.
             known = self._reads[id(variable)] = (variable, value, self._alias(value))
@@ -173,9 +175,14 @@ class Recording(core.Trace):
         """Returns another object that is the same array."""
         if type(value) is ArrayImpl and value.is_fully_addressable and len(value.sharding.device_set) == 1:
             # Not a copy: two objects share the memory, of which neither can change anything.
-            return ArrayImpl(value.aval, value.sharding, [value], committed=value._committed, _skip_checks=True)
+            return ArrayImpl(value.aval, value.sharding, [value], committed=value.committed, _skip_checks=True)
         with core.set_current_trace(self.parent):
             return jnp.array(value, copy=True)
+
+
+def _trace_of(value: Any) -> Any:
+    """Returns the trace that a placeholder is of; `None` for an array."""
+    return getattr(value, "_trace", None) if isinstance(value, core.Tracer) else None
 
 
 def _place_of(value: Any) -> Any:

@@ -135,8 +135,12 @@ class EagerTape:
         with self._use():
             array = self._array_of(target)
             path, of_sources = self._path([array], sources)
-            size = 1 if array is None else array.size
-            basis = lambda: jnp.eye(size, dtype=array.dtype).reshape((size, *array.shape))  # noqa: E731
+            if array is None:
+                return [None] * len(sources)
+
+            def basis() -> Array:
+                return jnp.eye(array.size, dtype=array.dtype).reshape((array.size, *array.shape))
+
             found = self._rows(array, path, of_sources, basis)
             return [None if f is None else f.reshape((*array.shape, *f.shape[1:])) for f in found]
 
@@ -145,6 +149,8 @@ class EagerTape:
         with self._use():
             array = self._array_of(target)
             path, of_sources = self._path([array], [source])
+            if array is None:
+                return None
             batch, inner = array.shape[0], array.shape[1:]
             size = int(np.prod(inner))
 

@@ -23,7 +23,7 @@ def run_functions_eagerly(run_eagerly: bool) -> None:
 
 def functions_run_eagerly() -> bool:
     """Returns whether JAX carries out each operation by itself. Source: tf.config.functions_run_eagerly."""
-    return bool(jax.config.read("jax_disable_jit"))
+    return bool(getattr(jax.config, "jax_disable_jit"))  # noqa: B009  A setting that jax's types leave out.
 
 
 def set_soft_device_placement(enabled: bool) -> None:

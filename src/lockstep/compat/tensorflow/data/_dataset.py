@@ -13,15 +13,13 @@ import lockstep.data as _data
 from lockstep._nest import map_structure
 from lockstep._types import PyTree, Tensor
 from lockstep.compat.tensorflow import errors
-from lockstep.compat.tensorflow._ops.named import is_of_replica
 from lockstep.compat.tensorflow._spec import as_specs
 from lockstep.compat.tensorflow._tensor import HostTensor, as_host
 from lockstep.compat.tensorflow._types import DTypeLike, ShapeLike
-from lockstep.compat.tensorflow.data._iterator import Iterator
+from lockstep.compat.tensorflow.data._iterator import Iterator, demand_uncompiled
 from lockstep.compat.tensorflow.data._options import Options
 from lockstep.compat.tensorflow.data._ragged_row import as_numpy, as_value
 from lockstep.data.internal import Run, batch_plan, declared_sizes
-from lockstep.errors import UnsupportedError
 
 
 class Dataset(_data.Dataset):
@@ -34,12 +32,7 @@ class Dataset(_data.Dataset):
 
     def __iter__(self) -> _PlainIterator[Any]:
         """Reads it; not in a function that is compiled, which would hold the elements of its first call for ever."""
-        # The trace would unroll the loop over the elements of its first call.
-        if is_of_replica():
-            raise UnsupportedError(
-                "A dataset is read outside of what is compiled. Received: a loop over one in a function of run, "
-                "or in a tf.function that takes derivatives. Let the function do one step, and call it with each batch."
-            )
+        demand_uncompiled()
         return super().__iter__()
 
     @property

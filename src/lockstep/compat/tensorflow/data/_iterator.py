@@ -8,10 +8,12 @@ import numpy as np
 
 from lockstep._nest import map_structure
 from lockstep._types import Element, PyTree
+from lockstep.compat.tensorflow._ops.named import is_of_replica
 from lockstep.compat.tensorflow._tensor import as_host, as_tensor
 from lockstep.data import DatasetIterator
 from lockstep.data.internal import Optional as _Optional
 from lockstep.data.internal import spec_of_leaf
+from lockstep.errors import UnsupportedError
 
 __all__ = ["Iterator", "Optional"]
 
@@ -56,8 +58,21 @@ class Optional(_Optional):
         return f"<tf.experimental.Optional: {value}, element_spec={self._element_spec}>"
 
 
+def demand_uncompiled() -> None:
+    """Raises UnsupportedError in code that is being compiled, which would hold the element of its first call."""
+    if is_of_replica():
+        raise UnsupportedError(
+            "A dataset is read outside of what is compiled. Received: a loop over one in a function of run, or in a "
+            "function that is compiled. Let the function do one step, and call it with each batch."
+        )
+
+
 class Iterator(DatasetIterator):
     """An iterator over the elements of a dataset, as tensors. Source: tf.data.Iterator."""
+
+    def __next__(self) -> Any:
+        demand_uncompiled()
+        return super().__next__()
 
     def get_next(self, name: str | None = None) -> Any:
         """Returns the next element.

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from numbers import Real
 from typing import Any
 
+import jax
+import keras
 import numpy as np
 from jax.core import Tracer
+from keras.src.backend.common.stateless_scope import get_stateless_scope
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from lockstep._types import Optimizer, PyTree, Tensor
+from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._ops.named import model_fn_scope, replica_scope
+from lockstep.compat.tensorflow._tape.recording import innermost
 from lockstep.compat.tensorflow._types import Argument, LearningRate
+from lockstep.compat.tensorflow.config._settings import functions_run_eagerly
 from lockstep.compat.tensorflow.keras._patches._patch import adds, replaces, replaces_property
+from lockstep.distribute import has_strategy
+from lockstep.distribute.internal import default
 from lockstep.errors import ArgumentError, UnsupportedError
 
 
@@ -91,7 +99,7 @@ def _minimize(
     return minimize(loss, self, var_list() if callable(var_list) else var_list)
 
 
-def _minimize_by_tape(self: Optimizer, loss: Tensor, var_list: PyTree, tape: Argument) -> Any:
+def _minimize_by_tape(self: Optimizer, loss: Tensor, var_list: Any, tape: Argument) -> Any:
     from lockstep.compat.tensorflow._ops.gradient_tape import GradientTape
 
     if tape is None and not callable(loss):
@@ -105,7 +113,8 @@ def _minimize_by_tape(self: Optimizer, loss: Tensor, var_list: PyTree, tape: Arg
         with tape:
             loss = loss()
     # Afterwards, for the function may have made the variables.
-    variables = list(var_list() if callable(var_list) else var_list)
+    found: Any = var_list() if callable(var_list) else var_list
+    variables = list(found)
     return self.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
 
 
@@ -117,7 +126,7 @@ def _get_updates(self: Optimizer, loss: Tensor, params: PyTree) -> list[Any]:
 
 @replaces(BaseOptimizer, "apply_gradients")
 def _apply_gradients(
-    original: Callable[..., Any], self: Optimizer, grads_and_vars: PyTree, *args: Argument, **kwargs: Argument
+    original: Callable[..., Any], self: Optimizer, grads_and_vars: Any, *args: Argument, **kwargs: Argument
 ) -> Any:
     """Returns an update in a model_fn; takes Keras 2's arguments."""
     kwargs.pop("name", None)
@@ -126,14 +135,60 @@ def _apply_gradients(
         # Both options of Keras 2 say that the gradients are applied as each replica has them.
         scope = replica_scope() if kwargs.pop("skip_gradients_aggregation", False) or not aggregates else None
         # Outside of a model_fn Keras' own method applies the gradients at once.
+        pairs = list(_scale_again(self, grads_and_vars))
+        if _is_compiled_alone(self, pairs, args, kwargs):
+            return _apply_compiled(original, self, pairs)
         with contextlib.nullcontext() if scope is None else scope.as_given():
-            return original(self, _scale_again(self, grads_and_vars), *args, **kwargs)
+            return original(self, pairs, *args, **kwargs)
     if args or kwargs:
         raise ArgumentError(f"In a model_fn apply_gradients takes pairs alone. Received besides: {args}, {kwargs}.")
     # The step of the Estimator applies them, once they are averaged over the replicas.
     from lockstep.estimator.train import apply_gradients
 
     return apply_gradients(grads_and_vars, self)
+
+
+def _is_compiled_alone(optimizer: Optimizer, pairs: Any, args: Any, kwargs: Any) -> bool:
+    """Returns whether an update in plain Python is compiled: Keras' own is some fifteen operations for each weight."""
+    # Keras warns of weights without gradients, and chooses among them.
+    is_plain = not args and not kwargs and bool(pairs) and all(g is not None for g, _ in pairs)
+    return (
+        is_plain
+        and not dispatch.is_traced()
+        and innermost() is None
+        and get_stateless_scope() is None
+        and not has_strategy()
+        and not functions_run_eagerly()
+        and all(isinstance(g, jax.Array) for g, _ in pairs)
+    )
+
+
+def _apply_compiled(original: Callable[..., Any], optimizer: Optimizer, pairs: Any) -> Any:
+    variables = [v for _, v in pairs]
+    if not optimizer.built:
+        with keras.name_scope(optimizer.name, caller=optimizer):
+            optimizer.build(variables)
+    # Settings are a part of the program; the learning rate is one of the variables, or a schedule.
+    settings = tuple(
+        (name, value if isinstance(value, (bool, int, float, str, type(None))) else id(value))
+        for name, value in vars(optimizer).items()
+        if name in _SCHEDULE or isinstance(value, (bool, int, float, str, type(None)))
+    )
+    key = tuple(map(id, variables)), settings
+    known = vars(optimizer).get(_UPDATE)
+    if known is None or known[0] != key:
+
+        def update(gradients: Any) -> None:
+            original(optimizer, list(zip(gradients, variables, strict=True)))
+
+        known = key, update
+        # Not by setattr: Keras tracks what is assigned.
+        vars(optimizer)[_UPDATE] = known
+    default().run(known[1], ([g for g, _ in pairs],))
+    return optimizer._iterations
+
+
+_UPDATE, _SCHEDULE = "_lockstep_update", ("_learning_rate",)
 
 
 @adds(LossScaleOptimizer, "get_scaled_loss")
@@ -154,7 +209,7 @@ def _get_unscaled_gradients(self: Optimizer, gradients: PyTree) -> list[Any]:
     return [None if g is None else g / self.loss_scale for g in gradients]
 
 
-def _scale_again(optimizer: Optimizer, pairs: PyTree) -> Any:
+def _scale_again(optimizer: Optimizer, pairs: Iterable[Any]) -> Iterable[Any]:
     """Returns gradients with the scale that `get_unscaled_gradients` has removed."""
     if not getattr(optimizer, "_lockstep_unscaled", False):
         return pairs

@@ -5,18 +5,34 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from keras.src.backend import StatelessScope
 from keras.src.backend.common.variables import Variable
 
 from lockstep.compat.tensorflow._tape.recording import innermost
+from lockstep.distribute.internal import Scope
 
-_original = Variable._maybe_autocast
+_original = Variable._maybe_autocast  # pyright: ignore[reportPrivateUsage]
+_of_scope = StatelessScope.get_current_value
+
+
+def _told(variable: Any, value: Any) -> Any:
+    """Returns the array that stands for a variable's value on an open tape; without one, the value."""
+    recording = innermost()
+    return value if recording is None or value is None else recording.read(variable, value)
 
 
 @functools.wraps(_original)
 def _read(self: Any, value: Any) -> Any:
     # Keras hands it each value that is read, whatever it comes from.
-    recording = innermost()
-    return _original(self, value if recording is None else recording.read(self, value))
+    return _original(self, _told(self, value))
 
 
-Variable._maybe_autocast = _read
+@functools.wraps(_of_scope)
+def _read_in_scope(self: Any, variable: Any) -> Any:
+    # Regularizers take values from here.
+    return _told(variable, _of_scope(self, variable))
+
+
+Variable._maybe_autocast = _read  # pyright: ignore[reportPrivateUsage]
+StatelessScope.get_current_value = _read_in_scope
+Scope.reader = staticmethod(_told)
