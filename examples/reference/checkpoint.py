@@ -1,5 +1,7 @@
 """Examples of the reference: checkpoints, read and kept; event files and reports."""
 
+from __future__ import annotations
+
 import tempfile
 
 import lockstep as ls

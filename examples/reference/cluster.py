@@ -1,5 +1,7 @@
 """Examples of the reference: where the description of a cluster comes from, and clusters for tests."""
 
+from __future__ import annotations
+
 import json
 
 import lockstep as ls

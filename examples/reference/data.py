@@ -1,5 +1,7 @@
 """Examples of the reference: lockstep.data and lockstep.datasets."""
 
+from __future__ import annotations
+
 import os
 import tempfile
 

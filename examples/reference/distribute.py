@@ -1,5 +1,7 @@
 """Examples of the reference: strategies, replicas, errors, clusters, checkpoints, own steps."""
 
+from __future__ import annotations
+
 import json
 import tempfile
 

@@ -1,5 +1,7 @@
 """Examples of the reference: Estimators, their metrics, losses, schedules, columns and hooks."""
 
+from __future__ import annotations
+
 import tempfile
 
 import lockstep as ls

@@ -1,5 +1,7 @@
 """Examples of the reference: canned estimators, heads, hooks, exporters and feature columns."""
 
+from __future__ import annotations
+
 import os
 import tempfile
 

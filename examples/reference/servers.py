@@ -1,5 +1,7 @@
 """Examples of the reference: parameter servers."""
 
+from __future__ import annotations
+
 import lockstep as ls
 
 # isort: split

@@ -1,6 +1,7 @@
 """Your program as it is before: plain Keras, on one device."""
 
-import lockstep as ls  # above keras: it chooses Keras' JAX backend
+from __future__ import annotations
+
 import keras
 import numpy as np
 

@@ -1,10 +1,13 @@
 """A step of your own, in JAX and optax; the loop, the checkpoints and the restarts are lockstep's."""
 
-import lockstep as ls
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+
+import lockstep as ls
 
 strategy = ls.distribute.MultiWorkerMirroredStrategy()
 optimizer = optax.adam(1e-2)

@@ -1,8 +1,11 @@
 """The same program on all workers together: two lines more."""
 
-import lockstep as ls
+from __future__ import annotations
+
 import keras
 import numpy as np
+
+import lockstep as ls
 
 strategy = ls.distribute.MultiWorkerMirroredStrategy()  # Joins the other workers.
 
