@@ -1,7 +1,5 @@
 """Examples of the reference: checkpoints, read and kept; event files and reports."""
 
-from __future__ import annotations
-
 import tempfile
 
 import lockstep as ls

@@ -1,7 +1,5 @@
 """Examples of the reference: where the description of a cluster comes from, and clusters for tests."""
 
-from __future__ import annotations
-
 import json
 
 import lockstep as ls

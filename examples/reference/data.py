@@ -1,7 +1,5 @@
 """Examples of the reference: lockstep.data and lockstep.datasets."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 

@@ -1,7 +1,5 @@
 """Examples of the reference: strategies, replicas, errors, clusters, checkpoints, own steps."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 

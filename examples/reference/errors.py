@@ -1,7 +1,5 @@
 """Examples of the reference: errors, what raises them, and what a program does about them."""
 
-from __future__ import annotations
-
 import tempfile
 
 import lockstep as ls

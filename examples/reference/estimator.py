@@ -1,7 +1,5 @@
 """Examples of the reference: Estimators, their metrics, losses, schedules, columns and hooks."""
 
-from __future__ import annotations
-
 import tempfile
 
 import lockstep as ls

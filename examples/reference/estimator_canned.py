@@ -1,7 +1,5 @@
 """Examples of the reference: canned estimators, heads, hooks, exporters and feature columns."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 

@@ -1,7 +1,5 @@
 """Examples of the reference: what a model_fn uses: optimizers, schedules, losses, metrics, summaries."""
 
-from __future__ import annotations
-
 import tempfile
 
 import lockstep as ls

@@ -1,7 +1,5 @@
 """Examples of the reference: exports, and clusters for tests."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 
@@ -116,6 +114,7 @@ with ls.testing.LocalCluster(workers=2) as cluster:
         print(sorted(error.errors))
 
 # %% Clusters that the tests of a module share: `local_cluster` in conftest.py makes it a fixture of pytest
+from lockstep.testing import local_cluster
 
 
 def test_two_workers(local_cluster):

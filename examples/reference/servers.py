@@ -1,7 +1,5 @@
 """Examples of the reference: parameter servers."""
 
-from __future__ import annotations
-
 import lockstep as ls
 
 # isort: split

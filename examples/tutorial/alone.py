@@ -1,7 +1,6 @@
 """Your program as it is before: plain Keras, on one device."""
 
-from __future__ import annotations
-
+import lockstep as ls  # above keras: it chooses Keras' JAX backend
 import keras
 import numpy as np
 

@@ -1,13 +1,10 @@
 """A step of your own, in JAX and optax; the loop, the checkpoints and the restarts are lockstep's."""
 
-from __future__ import annotations
-
+import lockstep as ls
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-
-import lockstep as ls
 
 strategy = ls.distribute.MultiWorkerMirroredStrategy()
 optimizer = optax.adam(1e-2)

@@ -1,14 +1,11 @@
 """A training that is killed once, in the middle of an epoch, and ends as if it had not been."""
 
-from __future__ import annotations
-
 import os
 import signal
 
+import lockstep as ls
 import keras
 import numpy as np
-
-import lockstep as ls
 
 strategy = ls.distribute.MultiWorkerMirroredStrategy()
 

@@ -1,11 +1,8 @@
 """The same program on all workers together: two lines more."""
 
-from __future__ import annotations
-
+import lockstep as ls
 import keras
 import numpy as np
-
-import lockstep as ls
 
 strategy = ls.distribute.MultiWorkerMirroredStrategy()  # Joins the other workers.
 
