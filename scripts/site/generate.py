@@ -40,10 +40,17 @@ def write_messages() -> None:
         "words into the search field above.\n\n| page | name | texts |\n|---|---|--:|\n" + "\n".join(rows) + "\n",
     )
     for name in pages():
-        texts = sorted({(m.kind, m.text) for m in of[name]}, key=lambda pair: pair[1].lower())
-        listed = "".join(f"* {_escaped(text)}  \n  `{kind}`\n" for kind, text in texts)
+        texts: dict[str, set[str]] = defaultdict(set)
+        for message in of[name]:
+            texts[message.kind].add(message.text)
+        # A section for each class: the search ranks short sections higher than one long list.
+        listed = "".join(
+            f"### {kind}\n\n" + "".join(f"* {_escaped(text)}\n" for text in sorted(texts[kind], key=str.lower)) + "\n"
+            for kind in sorted(texts)
+        )
         every = f"\n## All texts\n\n&lt;Words in such brackets&gt; stand for values.\n\n{listed}" if listed else ""
-        _write(f"messages/{name}.md", text_of(name) + every)
+        # Whoever searches for a message means its page, not one that has the same words.
+        _write(f"messages/{name}.md", "---\nsearch:\n  boost: 2\n---\n" + text_of(name) + every)
 
 
 def write_files() -> None:

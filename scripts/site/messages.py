@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,12 @@ def _shown(node: ast.expr) -> str:
     return ""
 
 
+def _texts(node: ast.expr, assigned: dict[str, list[str]]) -> Iterator[str]:
+    """Yields the texts that an argument may be: its own, or those that its module assigns to a variable of its name."""
+    texts = assigned.get(node.id, []) if isinstance(node, ast.Name) else [_shown(node)]
+    yield from (text for text in texts if text)
+
+
 def _value(node: ast.expr) -> str:
     names = _LAST_NAME.findall(ast.unparse(node.value)) if isinstance(node, ast.FormattedValue) else []
     names = [n for n in names if n not in {"repr", "str", "map", "join", "sorted", "self", "type", "r", "f", "format"}]
@@ -73,11 +80,13 @@ def messages() -> Iterator[Message]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         # Imports under another name: `from lockstep.errors import ArgumentError as _ArgumentError`.
         names = {a.asname or a.name: a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
+        assigned: dict[str, list[str]] = defaultdict(list)
+        for node in (n for n in ast.walk(tree) if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)):
+            assigned[ast.unparse(node.targets[0])].append(_shown(node.value))
         for call in (n for n in ast.walk(tree) if isinstance(n, ast.Call)):
             called = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
             kind, start = names.get(called, called), ""
             if called == "error" and module.startswith("lockstep.cluster_resolver"):
                 kind, start = "ClusterSpecError", "<field> "
-            text = _shown(call.args[0]) if kind in classes and call.args else ""
-            if text:
+            for text in _texts(call.args[0], assigned) if kind in classes and call.args else ():
                 yield Message(start + " ".join(text.split()), kind, module, page_of(classes[kind], module))

@@ -12,9 +12,11 @@ import keras
 
 # isort: split
 import pytest
+from typer.testing import CliRunner
 
-from lockstep._launch.cli import PROGRAM
+from lockstep._launch.cli import PROGRAM, app
 from lockstep.datasets import load_mnist
+from lockstep.errors import ArgumentError
 from tests.launch.staging import SOURCES, Stage
 
 EXAMPLE = SOURCES.parent / "examples" / "mnist.py"
@@ -73,3 +75,15 @@ def test_wrong_options_are_refused(stage: Stage) -> None:
         assert result.returncode == 2
         assert problem in result.stderr
         assert "Traceback" not in result.stderr
+
+
+def test_the_examples_are_in_the_package(tmp_path: Path) -> None:
+    directory = tmp_path / "examples"
+    assert CliRunner().invoke(app, ["demo", "--copy", str(directory)]).exit_code == 0
+    ours = Path(__file__).parents[2] / "examples"
+    for path in ours.rglob("*"):
+        if path.suffix in (".py", ".ipynb"):
+            assert (directory / path.relative_to(ours)).read_bytes() == path.read_bytes()
+    again = CliRunner().invoke(app, ["demo", "--copy", str(directory)])
+    assert isinstance(again.exception, ArgumentError)
+    assert "must name a directory that is not there yet" in str(again.exception)

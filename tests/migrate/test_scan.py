@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+import lockstep as ls
 from lockstep._launch.cli import main
 from lockstep._migrate import _scan_report
 from lockstep._migrate._coverage import answer, names_of
@@ -110,6 +111,14 @@ def test_answers_are_those_of_the_modules(name: str, status: str, advice: str) -
     found = answer(name)
     assert found.status == status
     assert advice in found.advice
+
+
+def test_what_needs_a_function_of_this_package_is_there_if_that_is() -> None:
+    names = ["image_dataset_from_directory", "text_dataset_from_directory", "audio_dataset_from_directory"]
+    for name in [*names, "timeseries_dataset_from_array"]:
+        found = answer(f"tf.keras.utils.{name}")
+        assert found.status == ("there" if hasattr(ls.data, name) else "missing")
+        assert found.status == "there" or "Write the data set with" in found.advice
 
 
 def test_a_program_in_full(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shutil
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -168,7 +169,7 @@ def run(
     raise typer.Exit(code)
 
 
-# In a checkout a link to examples/mnist.py, in an installed package a copy of it.
+# In a checkout links to the files of examples/, in an installed package copies of them.
 PROGRAM = Path(__file__).parent / "programs" / "mnist.py"
 
 
@@ -179,10 +180,27 @@ def demo(
     output_dir: Annotated[Path, typer.Option(metavar="DIR", help="Where the trained model is saved.")] = Path(
         "runs/mnist"
     ),
+    copy: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Train nothing: copy all example programs into a new directory.")
+    ] = None,
 ) -> None:
     """Train a small network on MNIST on several workers of this machine, or on a sample of it without network."""
+    if copy is not None:
+        _copy_examples(copy)
+        return
     arguments = ["--epochs", str(epochs), "--output-dir", str(output_dir)]
     raise typer.Exit(launch([str(PROGRAM), *arguments], workers=workers, log_dir=output_dir))
+
+
+def _copy_examples(directory: Path) -> None:
+    try:
+        shutil.copytree(PROGRAM.parent, directory, ignore=shutil.ignore_patterns("__pycache__"))
+    except OSError as error:
+        raise ArgumentError(
+            f"--copy must name a directory that is not there yet, where one can be made. Received: {str(directory)!r}: "
+            f"{error.strerror or error}. Give another one."
+        ) from error
+    typer.echo(f"Example programs: {directory}. Start one with: lockstep run --workers 2 {directory / 'mnist.py'}")
 
 
 @app.command()

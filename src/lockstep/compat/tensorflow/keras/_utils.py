@@ -13,6 +13,8 @@ from lockstep.errors import UnsupportedError
 __all__ = ["audio_dataset_from_directory", "get_file", "image_dataset_from_directory", "multi_gpu_model"]
 __all__ += ["text_dataset_from_directory", "timeseries_dataset_from_array"]
 
+_INSTEAD = "Write the data set with lockstep.data.Dataset: list_files or from_tensor_slices, map, batch."
+
 
 def multi_gpu_model(*args: Argument, **kwargs: Argument) -> Any:
     """Says what replaced it. Source: `tf.keras.utils.multi_gpu_model`, which TensorFlow removed in 2.4.
@@ -31,9 +33,12 @@ def _forward(name: str) -> Callable[..., Any]:
         return _find(name)(*args, **kwargs)
 
     function.__name__ = name
+    # `lockstep scan` believes a docstring that begins with an error, so it must tell what this version has.
+    present = hasattr(importlib.import_module("lockstep.data"), name)
     function.__doc__ = (
-        f"Calls `lockstep.data.{name}`. Source: `tf.keras.utils.{name}`.\n\nRaises:\n"
-        f"    UnsupportedError: If this version of lockstep has no such function."
+        f"Calls `lockstep.data.{name}`. Source: `tf.keras.utils.{name}`."
+        if present
+        else f"Raises an error: lockstep.data has no {name}. {_INSTEAD}\n\nSource: `tf.keras.utils.{name}`."
     )
     return function
 
@@ -44,8 +49,7 @@ def _find(name: str) -> Callable[..., Any]:
         return getattr(importlib.import_module("lockstep.data"), name)
     except (ModuleNotFoundError, AttributeError) as error:
         raise UnsupportedError(
-            f"keras.utils.{name} needs lockstep.data.{name}, which this version of lockstep lacks. Write the data set "
-            "with lockstep.data.Dataset: list_files or from_tensor_slices, map, batch."
+            f"keras.utils.{name} needs lockstep.data.{name}, which this version of lockstep lacks. {_INSTEAD}"
         ) from error
 
 

@@ -1,0 +1,1 @@
+../../../../examples/contrastive.py

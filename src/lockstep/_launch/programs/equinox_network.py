@@ -1,0 +1,1 @@
+../../../../examples/equinox_network.py

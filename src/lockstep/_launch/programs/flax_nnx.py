@@ -1,0 +1,1 @@
+../../../../examples/flax_nnx.py

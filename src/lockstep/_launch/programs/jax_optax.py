@@ -1,0 +1,1 @@
+../../../../examples/jax_optax.py

@@ -1,0 +1,1 @@
+../../../../../examples/reference/cluster.py

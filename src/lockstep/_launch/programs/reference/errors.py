@@ -1,0 +1,1 @@
+../../../../../examples/reference/errors.py

@@ -1,0 +1,1 @@
+../../../../../examples/reference/saved_model.py

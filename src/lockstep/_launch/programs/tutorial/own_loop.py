@@ -1,0 +1,1 @@
+../../../../../examples/tutorial/own_loop.py
