@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections import defaultdict
 from collections.abc import Callable
 
@@ -22,7 +23,8 @@ def _write(page: str, text: str) -> None:
 
 def _escaped(text: str) -> str:
     """Returns text that Markdown shows as it is."""
-    return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|$~^" else c for c in text)
+    # Brackets as entities: Python's Markdown takes "\\<" for two characters.
+    return html.escape("".join(f"\\{c}" if c in "\\`*_{}[]#|" else c for c in text), quote=False)
 
 
 def write_messages() -> None:
@@ -66,7 +68,9 @@ def block_of() -> Callable[[str], str]:
     def own(member: griffe.Alias) -> bool:
         # What a public class has is described there; what a private one has, at each class that inherits it.
         owner = member.final_target.parent
-        return owner is not None and not any(owner.name in names for names in public.values())
+        if owner is None or member.name.startswith("_"):
+            return False
+        return not any(owner.name in names for names in public.values())
 
     def block(name: str) -> str:
         module, _, last = name.rpartition(".")

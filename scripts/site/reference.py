@@ -63,6 +63,7 @@ def write(write_page: Callable[[str, str], None], snippets: dict[str, str], bloc
     head = "# Reference\n\nEvery public name, by module. What is not here is private, and may change.\n\n"
     table = "| module | | names |\n|---|---|--:|\n" + "\n".join(rows) + "\n"
     write_page("reference/index.md", head + table)
+    write_page("reference/.nav.yml", "nav:\n" + "".join(f"  - {m}.md\n" for m in ("index", *sorted(modules))))
 
 
 def _indented(text: str) -> str:

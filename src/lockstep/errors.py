@@ -3,8 +3,11 @@
 ```
 LockstepError
 ├── ClusterSpecError        the description of the cluster is wrong (also a ValueError)
-├── ArgumentError           an argument or a setting is wrong (also a ValueError)
-│   └── UnsupportedError    this platform cannot do what an option asks for
+├── InvalidValueError       a value is wrong (also a ValueError): one of the next two
+│   ├── ArgumentError       an argument or a setting is wrong
+│   │   └── UnsupportedError  this platform cannot do what an option asks for
+│   └── InputError          the input pipeline broke, here or on another task
+├── EndOfDataError          an iterator has no next element (also a StopIteration)
 ├── JoinError               this process could not become part of the cluster (also a RuntimeError)
 │   ├── StartupOrderError   something ran before the strategy that must run after it
 │   ├── AddressError        an address cannot be bound or resolved
@@ -12,7 +15,6 @@ LockstepError
 ├── MismatchError           the tasks of one cluster disagree about cluster, versions, model or call
 ├── PeerError               another task failed, left or stopped; its own error is the first cause
 ├── NonFiniteError          the loss of a step, or a gradient of it, is NaN or infinite (also an ArithmeticError)
-├── InputError              the input pipeline broke, here or on another task (also a ValueError)
 ├── CardinalityError        a dataset has more or fewer elements than it was said to have (also a ValueError)
 ├── CheckpointError         a checkpoint, a model or an export cannot be written; or a checkpoint is broken, or is of
 │                           another model (also a RuntimeError)
@@ -39,7 +41,9 @@ __all__ = [
     "CheckpointError",
     "ClusterSpecError",
     "DataNotFoundError",
+    "EndOfDataError",
     "InputError",
+    "InvalidValueError",
     "JoinError",
     "LaunchError",
     "LockstepError",
@@ -69,12 +73,21 @@ class LockstepError(Exception):
         # A note, not a part of the message: other tasks quote messages, and programs compare them.
         self.add_note(_pointer(self.page))
 
+    @property
+    def message(self) -> str:
+        """The message: what was wrong, and what to do."""
+        return str(self)
+
 
 class ClusterSpecError(LockstepError, ValueError):
     """The description of the cluster (TF_CONFIG, a `ClusterSpec`, scheduler variables) is wrong."""
 
 
-class ArgumentError(LockstepError, ValueError):
+class InvalidValueError(LockstepError, ValueError):
+    """A value that the program gave, or that the data has, is not allowed."""
+
+
+class ArgumentError(InvalidValueError):
     """An argument, an environment setting or a combination of them is wrong."""
 
 
@@ -110,7 +123,11 @@ class NonFiniteError(LockstepError, ArithmeticError):
     """The loss of a step of training, or a gradient of it, is not finite: NaN or infinite."""
 
 
-class InputError(LockstepError, ValueError):
+class EndOfDataError(LockstepError, StopIteration):
+    """An iterator was asked for an element after the last one."""
+
+
+class InputError(InvalidValueError):
     """The input pipeline broke, on this task or on another one."""
 
 

@@ -346,7 +346,11 @@ def test_structures_and_names_of_other_versions() -> None:
     sums = tf.nest.map_structure(lambda v: FOUR.reduce("SUM", v, axis=None), per_replica)
     np.testing.assert_array_equal(sums["a"], [4, 4, 4])
     assert len(tf.nest.flatten(sums)) == 2 and tf.nest.pack_sequence_as({"x": 0}, [5]) == {"x": 5}
-    for name, advice in (("experimental_run_v2", "called run"), ("extended", "aggregation"), ("none_such", "no attr")):
+    for name, advice in (
+        ("experimental_run_v2", "called run"),
+        ("make_dataset_iterator", "experimental_distribute_dataset"),
+        ("none_such", "no attr"),
+    ):
         with pytest.raises(AttributeError, match=advice):
             getattr(FOUR, name)
 

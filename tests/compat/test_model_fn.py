@@ -615,9 +615,9 @@ def test_names_of_programs(path: str) -> None:
         ("compat.v1.train", "MonitoredTrainingSession", "SessionRunHook"),
         ("compat.v1.train", "shuffle_batch", "tf.data.Dataset"),
         ("compat.v1.train", "QueueRunner", "optimizers and hooks"),
-        ("compat.v1.saved_model", "load", "docs/tensorflow.md"),
+        ("compat.v1.saved_model", "load", "docs/tensorflow_names.md"),
         ("saved_model", "save", "model.export"),
-        ("estimator", "tpu", "docs/tensorflow.md"),
+        ("estimator", "tpu", "docs/tensorflow_names.md"),
     ],
 )
 def test_names_that_are_not_there(module: str, name: str, advice: str) -> None:

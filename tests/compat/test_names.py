@@ -1,34 +1,19 @@
-"""Which names there are, what the others say, and that docs/tensorflow.md lists exactly these."""
+"""Which names there are, what the others say, and that docs/tensorflow_names.md lists exactly these."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 import lockstep.compat.tensorflow as tf
 from lockstep.compat.tensorflow._missing import ADVICE
+from tests.compat import names_page
+from tests.compat.names_page import modules
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "tensorflow.md"
-# Written by others, with their own tests.
-ELSEWHERE = {"keras"}
-
-
-def _modules(package: ModuleType) -> Iterator[ModuleType]:
-    yield package
-    for info in pkgutil.iter_modules(getattr(package, "__path__", [])):
-        if not info.name.startswith("_") and info.name not in ELSEWHERE:
-            yield from _modules(importlib.import_module(f"{package.__name__}.{info.name}"))
-
-
-MODULES = {m.__name__.replace("lockstep.compat.tensorflow", "tf"): m for m in _modules(tf)}
+MODULES = modules()
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -46,7 +31,7 @@ def test_every_name_is_there_and_documented(name: str) -> None:
 def test_an_unknown_name_says_where_to_look(name: str) -> None:
     with pytest.raises(AttributeError, match=re.escape(f"{name}.no_such_name")) as caught:
         MODULES[name].no_such_name  # noqa: B018
-    assert "docs/tensorflow.md" in str(caught.value) or "Keras" in str(caught.value)
+    assert "docs/tensorflow_names.md" in str(caught.value) or "Keras" in str(caught.value)
 
 
 # There in some installations.
@@ -64,10 +49,9 @@ def test_advice_is_given_for_names_that_are_not_there(name: str) -> None:
 
 
 def test_the_page_lists_what_there_is() -> None:
-    listed: dict[str, list[str]] = {}
-    for heading, names in re.findall(r"^\* `(tf[\w.]*)`: (.*?)(?=^\*|^#|\Z)", PAGE.read_text(), re.M | re.S):
-        listed[heading] = re.findall(r"`([\w.]+)`", names)
-    assert {k: sorted(v) for k, v in listed.items()} == {k: sorted(m.__all__) for k, m in MODULES.items() if m.__all__}
+    assert names_page.PAGE.read_text(encoding="utf-8") == names_page.page() + "\n", (
+        "Names have changed: python -m tests.compat.names_page"
+    )
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import keras
 import numpy as np
@@ -90,7 +91,7 @@ def test_what_is_mixed_must_be_of_one_kind() -> None:
 
 
 def chosen(choices: list[int], stop: bool) -> list[int]:
-    named = Dataset.from_tensor_slices(np.array(choices))
+    named = Dataset.from_tensor_slices(np.array(choices, None if choices else np.int64))
     return values(Dataset.choose_from_datasets([Dataset.range(3), Dataset.range(10, 20)], named, stop))
 
 
@@ -100,9 +101,15 @@ def test_choices() -> None:
     assert chosen([], stop=True) == []
 
 
-@pytest.mark.parametrize("wrong", [[0, 2], [-1], [[0]], [0.5]])
+@pytest.mark.parametrize("wrong", [[0, 2], [-1]])
 def test_wrong_choices(wrong: list[int]) -> None:
     with pytest.raises(InputError, match="A choice must be a whole number from 0 to 1"):
+        chosen(wrong, stop=True)
+
+
+@pytest.mark.parametrize("wrong", [[[0]], [0.5]])
+def test_choices_that_are_no_whole_numbers(wrong: list[Any]) -> None:
+    with pytest.raises(TypeError, match="must be a dataset of scalar whole numbers"):
         chosen(wrong, stop=True)
 
 

@@ -22,6 +22,20 @@ def test_it_prints_the_file(platform: str) -> None:
     assert "a.py" in result.stdout
 
 
+@pytest.mark.parametrize("platform", TEMPLATES)
+def test_what_is_written_differs_from_what_is_printed_in_its_own_name_alone(platform: str, tmp_path: Path) -> None:
+    path = tmp_path / "the job.yaml"
+    program = ["--", "a.py", "--data", "FILE"]
+    printed = CliRunner().invoke(app, ["template", platform, *program]).stdout
+    assert CliRunner().invoke(app, ["template", platform, "-o", str(path), *program]).exit_code == 0
+    pairs = list(zip(printed.splitlines(), path.read_text().splitlines(), strict=True))
+    changed = [written for shown, written in pairs if shown != written]
+    assert changed
+    assert all("'the job.yaml'" in line for line in changed)
+    # The variable of the secret, and the program's own arguments, are not the file's name.
+    assert not any("LOCKSTEP_" in line or "--data" in line for line in changed)
+
+
 def test_it_writes_a_new_file_only(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     assert CliRunner().invoke(app, ["template", "jobset", "-o", str(path)]).exit_code == 0

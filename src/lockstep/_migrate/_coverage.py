@@ -105,7 +105,7 @@ def _attribute(value: Any, part: str, path: str) -> Any:
                 return importlib.import_module(f"{value.__name__}.{part}")
             except ModuleNotFoundError:
                 raise error from None
-        raise AttributeError(f"{path} is not available. See docs/tensorflow.md for what there is.") from None
+        raise AttributeError(f"{path} is not available. See docs/tensorflow_names.md for what there is.") from None
 
 
 def _needs_tensorflow(kind: type) -> bool:

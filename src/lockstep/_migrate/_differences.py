@@ -1,4 +1,4 @@
-"""Differences of names that lockstep has, and TensorFlow too: the short form of docs/tensorflow.md, "What differs"."""
+"""Differences of names that lockstep has, and TensorFlow too: the short form of docs/tensorflow_differences.md."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from lockstep._templates.kubeflow import kubeflow
 from lockstep._templates.kubernetes import kubernetes
 from lockstep._templates.ray import ray
 from lockstep._templates.slurm import RESOLVER_PORT, slurm
+from lockstep._templates.text import shell
 from lockstep.errors import ArgumentError
 
 
@@ -109,6 +110,7 @@ def template(
         shared=shared,
         grace=grace,
         max_restarts=max_restarts,
+        file=Job.file if output is None else shell([output.name]),
     )
     text = TEMPLATES[platform](job)
     if output is None:
@@ -117,7 +119,7 @@ def template(
     # "x": a file that somebody has edited is not replaced.
     try:
         with output.open("x", encoding="utf-8") as file:
-            file.write(text.replace("FILE", output.name))
+            file.write(text)
     except OSError as error:
         raise ArgumentError(
             f"--output must name a file that is not there yet, in a directory that can be written to. Received: "

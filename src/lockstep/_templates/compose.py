@@ -13,8 +13,8 @@ def compose(job: Job) -> str:
         # {job.name}: each task is a container, all on this machine.
         #
         #   umask 077; openssl rand -hex 32 > lockstep-secret     # once: the secret that the tasks share
-        #   docker compose -f FILE up                             # Ctrl-C asks all to end: they save, and exit with 143
-        #   docker compose -f FILE down                           # --volumes removes the checkpoints too
+        #   docker compose -f {job.file} up                       # Ctrl-C asks all to end: they save, and exit with 143
+        #   docker compose -f {job.file} down                     # --volumes removes the checkpoints too
         name: {job.name}
 
         x-task: &task

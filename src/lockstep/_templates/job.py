@@ -35,6 +35,7 @@ class Job:
         shared: The directory that all tasks share, for checkpoints.
         grace: Seconds that tasks have for a checkpoint, from SIGTERM on.
         max_restarts: How often all tasks are started again after a failure.
+        file: The file that the template is written to, as a word of the commands in its comments.
     """
 
     # An example of each, so that a template without options can be read as a whole.
@@ -56,6 +57,7 @@ class Job:
     # platform's limit is set as well.
     grace: int = 60
     max_restarts: int = 10
+    file: str = "FILE"
 
     def __post_init__(self) -> None:
         """Refuses what no scheduler can run."""

@@ -30,7 +30,7 @@ def _head(job: Job) -> str:
         """)
         + secret_advice(job)
         + dedented(f"""
-            #   kubectl apply -f FILE
+            #   kubectl apply -f {job.file}
             #   kubectl logs -f -l jobset.sigs.k8s.io/jobset-name={job.name} --prefix
             #   kubectl delete jobset {job.name}
         """)

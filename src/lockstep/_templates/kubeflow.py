@@ -33,7 +33,7 @@ def _head(job: Job) -> str:
         """)
         + secret_advice(job)
         + dedented(f"""
-            #   kubectl apply -f FILE
+            #   kubectl apply -f {job.file}
             #   kubectl logs -f -l training.kubeflow.org/job-name={job.name} --prefix
             #   kubectl delete tfjob {job.name}
         """)

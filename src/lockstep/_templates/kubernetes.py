@@ -23,9 +23,9 @@ def _head(job: Job) -> str:
         """)
         + secret_advice(job)
         + dedented(f"""
-            #   kubectl apply -f FILE
+            #   kubectl apply -f {job.file}
             #   kubectl logs -f -l app={job.name} --prefix       # all tasks
-            #   kubectl delete -f FILE                           # the claim and its checkpoints too
+            #   kubectl delete -f {job.file}                     # the claim and its checkpoints too
             #
             # When a task fails, all others end with the reason, and Kubernetes starts each pod again under its name;
             # they wait for one another and go on from the newest checkpoint. With JobSet (`lockstep template jobset`)

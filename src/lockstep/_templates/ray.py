@@ -15,7 +15,7 @@ def ray(job: Job) -> str:
     return dedented(f'''
         """{job.name}: starts lockstep's tasks on a Ray cluster, and starts all again when one fails.
 
-        ray job submit --working-dir . -- python FILE        # the directory holds FILE and the program
+        ray job submit --working-dir . -- python {job.file}        # the directory holds it and the program
         """
 
         from __future__ import annotations

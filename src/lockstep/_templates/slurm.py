@@ -27,7 +27,7 @@ def _options(job: Job) -> str:
     return (
         dedented(f"""
             #!/bin/bash
-            # {job.name}: sbatch FILE
+            # {job.name}: sbatch {job.file}
             #
             # {counts}: one task each, on one node or on many.
             #SBATCH --job-name={job.name}

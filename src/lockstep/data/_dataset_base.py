@@ -170,11 +170,15 @@ class DatasetBase:
         return plan
 
 
+class DatasetTypeError(ArgumentError, TypeError):
+    """A value where a dataset is needed."""
+
+
 def check_dataset(value: object) -> Node:
     """Returns the plan of a dataset; raises `ArgumentError` if `value` is none."""
     if isinstance(value, DatasetBase):
         return value._plan
-    raise ArgumentError(
+    raise DatasetTypeError(
         f"A lockstep.data.Dataset is needed. Received: {type(value).__name__}. Make one with "
         "Dataset.from_tensor_slices or Dataset.from_generator."
     )

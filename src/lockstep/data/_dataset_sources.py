@@ -13,6 +13,7 @@ from lockstep._types import ArrayLike, DType, PyTree
 from lockstep.data import _check, _columns, _structure
 from lockstep.data._dataset_base import DatasetBase, check_dataset, merge_options
 from lockstep.data._files.stream import matching_files
+from lockstep.data._peek import spec_without_looking
 from lockstep.data._plan import Node
 from lockstep.data._sources import Arrays, Generated, RandomNumbers, Range
 from lockstep.data._spec import as_signature, signature_of
@@ -201,6 +202,7 @@ class DatasetSources(DatasetBase):
     ) -> Dataset:
         """Returns a dataset that takes each element from the dataset whose index `choice_dataset` yields."""
         plans = _check_datasets(datasets)
+        _check_choices(spec_without_looking(check_dataset(choice_dataset)))
         node = Choose([*plans, check_dataset(choice_dataset)], None, None, stop_on_empty_dataset)
         return cls._from_plan(node, merge_options(*datasets, choice_dataset))
 
@@ -209,6 +211,20 @@ def _check_datasets(datasets: Sequence[object]) -> list[Node]:
     if not len(datasets):
         raise ArgumentError("datasets must hold at least one dataset. Received: none.")
     return [check_dataset(d) for d in datasets]
+
+
+def _check_choices(spec: PyTree) -> None:
+    """Raises `ChoiceTypeError` if elements of a known spec are no choices."""
+    leaves = [] if spec is None else jax.tree.leaves(spec)
+    if spec is not None and (len(leaves) != 1 or leaves[0].dtype.kind not in "iu" or leaves[0].shape not in ((), None)):
+        raise ChoiceTypeError(
+            "choice_dataset must be a dataset of scalar whole numbers, as tf.int64, the numbers of datasets. Received: "
+            f"{spec}. Cast them with map."
+        )
+
+
+class ChoiceTypeError(ArgumentError, TypeError):
+    """Choices of another type than whole numbers."""
 
 
 def file_names(value: object) -> list[str]:

@@ -20,7 +20,7 @@ from lockstep.data._blocks import Block, FailedElement, elements_or_errors
 from lockstep.data._columns import Ragged
 from lockstep.data._plan import Cursor, EmptyCursor, Node, Run, State, decode_state, drop, encode_state, walk
 from lockstep.data._structure import TEXT
-from lockstep.errors import ArgumentError
+from lockstep.errors import ArgumentError, EndOfDataError
 
 _NOTHING = object()
 # Written into positions, so that another format can be told from this one.
@@ -331,9 +331,12 @@ class DatasetIterator:
         """Returns the next element.
 
         Raises:
-            StopIteration: At the end.
+            EndOfDataError: At the end; it is a `StopIteration`.
         """
-        return next(self)
+        try:
+            return next(self)
+        except StopIteration:
+            raise EndOfDataError("The dataset has no next element. Iterate with for, or catch this error.") from None
 
     def get_next_as_optional(self) -> Optional:
         """Returns the next element as an `Optional`, without a value at the end."""

@@ -10,7 +10,7 @@ import jax
 from lockstep._types import PyTree
 from lockstep.data import _columns
 from lockstep.data._blocks import Block, array_block
-from lockstep.data._files.stream import Reader
+from lockstep.data._files.stream import BadRecord, Reader
 from lockstep.data._peek import peek_spec
 from lockstep.data._plan import UNKNOWN, Cursor, Node, Run, State
 
@@ -70,6 +70,8 @@ class _FilesCursor:
                     self._reader = self._opened(path)
                 first = self._reader.number
                 records = self._reader.read(limit)
+            except BadRecord:
+                raise
             except Exception:
                 self._end_file()  # What cannot be read is not tried again: `ignore_errors` goes on with the next file.
                 raise

@@ -13,6 +13,7 @@ from lockstep._types import Element, PyTree
 from lockstep.data import _columns, _spec
 from lockstep.data._blocks import ArrayStore, Block, Store, array_block
 from lockstep.data._columns import Column, Columns
+from lockstep.data._map_program import InvalidElementError
 from lockstep.data._peek import check_may_compute
 from lockstep.data._plan import INFINITE, UNKNOWN, Cursor, DeferredError, EmptyCursor, Node, Run, State, StoreCursor
 from lockstep.data._structure import TEXT, copy_arrays, normalize
@@ -277,7 +278,7 @@ class _GeneratedCursor:
         return self._structure.unflatten(leaves) if structure == self._structure else element
 
     def _mismatch(self, received: object, error: Exception | None = None) -> InputError:
-        return InputError(
+        return InvalidElementError(
             f"A generator must give elements of its output_signature, {self._signature}. Received as number "
             f"{self._taken}: {received}{f' ({error})' if error else ''}. Change one of the two."
         )

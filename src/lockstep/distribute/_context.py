@@ -31,6 +31,37 @@ def get_strategy() -> Strategy:
     return _current() or default()
 
 
+def experimental_set_strategy(strategy: Strategy | None) -> None:
+    """Makes a strategy the current one of this thread, without a `with`: from here on its scope is open.
+
+    Args:
+        strategy: The strategy; `None` ends the scope.
+
+    Raises:
+        StartupOrderError: If the scope of another strategy is open by `with`, or this is called in a replica's
+            function.
+
+    Source: tf.distribute.experimental_set_strategy.
+    """
+    if replica() is not None or is_merging():
+        raise StartupOrderError(
+            "The current strategy is set outside of what its replicas run. Received: experimental_set_strategy in a "
+            "replica's function. Call it at the start of the program."
+        )
+    opened: contextlib.ExitStack | None = getattr(_open, "lasting", None)
+    if opened is None and has_strategy():
+        raise StartupOrderError(
+            "experimental_set_strategy opens a scope itself. Received: a call inside of `with strategy.scope()`. Call "
+            "it outside, or leave it out."
+        )
+    if opened is not None:
+        _open.lasting = None
+        opened.close()
+    if strategy is not None:
+        _open.lasting = contextlib.ExitStack()
+        _open.lasting.enter_context(strategy.scope())
+
+
 def has_strategy() -> bool:
     """Returns whether a strategy's scope is open on this thread. Source: tf.distribute.has_strategy."""
     return _current() is not None
@@ -148,6 +179,14 @@ class ReplicaContext:
     def replica_id_in_sync_group(self) -> Any:
         """The number of this replica, from 0 on: an int32 of no dimensions, known when the function runs."""
         return self._exchange.number()
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The name of this replica's device, where one replica runs alone or after the other; else of all of them.
+
+        `run` traces a function once for all replicas, so that it does not know which one it is.
+        """
+        return self._strategy.extended.worker_devices
 
     def all_reduce(self, reduce_op: ReduceOp | str, value: Tree, options: CommunicationOptions | None = None) -> Tree:
         """Combines a value of each replica; all get the result.

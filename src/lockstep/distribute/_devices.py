@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,10 +15,18 @@ from lockstep.errors import ArgumentError
 if TYPE_CHECKING:
     from lockstep._engine.step.replicas import Device
 
+_log = logging.getLogger("lockstep")
 # "/gpu:0", "GPU:0", "cpu:1", "/device:GPU:0", "/job:localhost/replica:0/task:0/device:GPU:0"
 # A job and a task may be named, as in TensorFlow, and are not looked at: a strategy's names are of its own process.
 _NAME = re.compile(r"(?:/?job:[^/]+)?(?:/replica:\d+)?(?:/task:\d+)?/?(?:device:)?(cpu|gpu|tpu):(\d+)", re.IGNORECASE)
+# JAX's names of platforms, where TensorFlow has others.
+_KINDS = {"cuda": "gpu", "rocm": "gpu"}
 _EXAMPLE = 'Examples: "/gpu:0", "GPU:1", "cpu:0".'
+
+
+def ready_device(name: str) -> Device:
+    """Returns the device that `device_or_host` finds, once a replica can run on it."""
+    return _ready([device_or_host(name)])[0]
 
 
 def devices_named(names: Sequence[str]) -> list[Device]:
@@ -29,6 +39,25 @@ def devices_named(names: Sequence[str]) -> list[Device]:
     return _ready(found)
 
 
+def device_or_host(name: str) -> Device:
+    """Returns the local device called `name`; the CPU, with a warning, in place of an accelerator that is not there.
+
+    Raises:
+        ArgumentError: If the name is malformed.
+    """
+    match = _NAME.fullmatch(name.strip()) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
+    if match is not None and match[1].lower() != "cpu" and not _of_kind(match[1].lower()):
+        _warn_of_host(name)
+        return _of_kind("cpu")[0]
+    return device_named(name)
+
+
+@functools.cache
+def _warn_of_host(name: str) -> None:
+    # Once for each name: a program may make its strategy in a loop.
+    _log.warning("There is no %s on this machine; OneDeviceStrategy uses the CPU, as TensorFlow does.", name)
+
+
 def device_named(name: str) -> Device:
     """Returns the local device called `name`; raises `ArgumentError` if it is malformed or there is none."""
     match = _NAME.fullmatch(name.strip()) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -39,6 +68,20 @@ def device_named(name: str) -> Device:
     if number >= len(available):
         raise ArgumentError(_absent(name, kind, len(available)))
     return available[number]
+
+
+def name_of(device: Device, task: object = None) -> str:
+    """Returns TensorFlow's full name of a device of this process.
+
+    Args:
+        device: A device of JAX.
+        task: The task of a cluster that this process is, as "worker 1" or `None` for a process alone.
+    """
+    job, _, number = ("localhost 0" if task is None else str(task)).partition(" ")
+    platform = str(device.platform)
+    kind = _KINDS.get(platform, platform).upper()
+    # JAX numbers all processes' devices through; TensorFlow those of one task.
+    return f"/job:{job}/replica:0/task:{number or 0}/device:{kind}:{device.local_hardware_id or 0}"
 
 
 def default_devices() -> list[Device]:

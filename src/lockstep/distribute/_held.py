@@ -21,7 +21,7 @@ from lockstep._engine.step.replicas import Replicas
 from lockstep._engine.step.state import LocalCopies
 from lockstep.distribute._collectives import gather, reduce
 from lockstep.distribute._values import PerReplica
-from lockstep.distribute._variables import Assigned, aggregation, cannot_combine, is_own
+from lockstep.distribute._variables import Assigned, aggregation, cannot_combine, is_apart, is_own, keep_apart
 from lockstep.errors import UnsupportedError
 
 
@@ -74,7 +74,10 @@ class Held:
             variable = assigned.variable
             if is_traced(placed):
                 raise _lost(variable)
-            if assigned.is_unread or read is None:
+            if is_apart(variable):
+                # Of several processes each reads that of its own first replica, as in TensorFlow.
+                variable._direct_assign(_rows_of(placed).values[0])
+            elif assigned.is_unread or read is None:
                 variable._direct_assign(_rows_of(placed))
             else:
                 variable._direct_assign(read if is_one else local_copy(read))
@@ -107,6 +110,9 @@ class Held:
         """
         variable, way, results = of_each[0].variable, of_each[0].way, [a.result for a in of_each]
         how, own = aggregation(variable), PerReplica(results)
+        if how == "none" and way != "own" and not is_same and keep_apart(variable):
+            way = "own"
+            of_each = [Assigned(a.variable, "own", a.result) for a in of_each]
         if way == "own":
             rows = [jax.device_put(v[None], d) for v, (_, d) in zip(results, self._replicas.local, strict=True)]
             shape = (self._replicas.count, *variable.shape)
@@ -153,7 +159,8 @@ class Held:
     def _placed(self, variable: Any) -> jax.Array:
         """Returns a variable's value on the replicas: that of the last program, unless it was assigned to since."""
         placed = self._copies.placed(variable, variable._value)
-        if placed is None:
+        # One that replicas have just begun to keep apart was placed as a whole.
+        if placed is None or placed.ndim != len(variable.shape) + is_own(variable):
             placed = self._sharded(variable) if is_own(variable) else self._whole(variable)
             self._copies.remember(variable, variable._value, placed)
         return placed

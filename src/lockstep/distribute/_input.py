@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 import weakref
 from collections.abc import Iterator, Sequence
@@ -9,18 +10,29 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 
 from lockstep._engine.step.sequential_emulation import shard_slices
 from lockstep._nest import opened
 from lockstep._types import Array, Batch
 from lockstep.distribute._values import per_replica
-from lockstep.errors import ArgumentError, UnsupportedError
+from lockstep.errors import ArgumentError, EndOfDataError
 
 if TYPE_CHECKING:
     from lockstep._engine.input.batch import WithPosition
     from lockstep._engine.input.distributed import Distribution
+    from lockstep._engine.step.batches import OfReplicas
     from lockstep._engine.step.replicas import Replicas
     from lockstep.data.internal import Optional
+
+
+class InputReplicationMode(enum.Enum):
+    """How many pipelines read for the replicas. Source: tf.distribute.InputReplicationMode."""
+
+    PER_WORKER = "PER_WORKER"
+    """One for each worker."""
+    PER_REPLICA = "PER_REPLICA"
+    """One for each replica; for `distribute_datasets_from_function` alone."""
 
 
 @dataclass(frozen=True)
@@ -29,36 +41,48 @@ class InputOptions:
 
     Attributes:
         experimental_fetch_to_device: Whether values are put on their replicas' devices (default), or stay numpy arrays.
-        experimental_replication_mode: Must be "PER_WORKER" (or None): one pipeline per worker.
-        experimental_place_dataset_on_device: Must be False: elements are computed on the host.
-        experimental_per_replica_buffer_size: Must be 1 or None: what is read ahead is bounded anyway.
+        experimental_replication_mode: "PER_WORKER" (default), one pipeline for each worker; or "PER_REPLICA", one for
+            each replica, for `distribute_datasets_from_function`.
+        experimental_place_dataset_on_device: Whether elements wait on the devices. They are computed on the host and
+            copied ahead of time in either case.
+        experimental_per_replica_buffer_size: How many elements wait for a replica. Values are the same for any.
 
     Raises:
-        UnsupportedError: For any other value.
+        ArgumentError: If a mode is unknown, a size is no positive number, or elements are to be on devices and
+            `experimental_fetch_to_device` is False.
 
     Source: tf.distribute.InputOptions.
     """
 
     experimental_fetch_to_device: bool | None = None
-    experimental_replication_mode: str | None = None
+    experimental_replication_mode: InputReplicationMode | str | None = None
     experimental_place_dataset_on_device: bool = False
     experimental_per_replica_buffer_size: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuses what cannot be done."""
+        """Checks the values."""
         mode = self.experimental_replication_mode
-        wrong = {
-            # By its text, which ends so for TensorFlow's enum, too.
-            "experimental_replication_mode": str(mode).rsplit(".", 1)[-1] not in ("None", "PER_WORKER"),
-            "experimental_place_dataset_on_device": self.experimental_place_dataset_on_device,
-            "experimental_per_replica_buffer_size": self.experimental_per_replica_buffer_size not in (None, 1),
-        }
-        for name, refused in wrong.items():
-            if refused:
-                raise UnsupportedError(
-                    f"A distributed dataset reads one pipeline per worker on its host, a bounded number of batches "
-                    f"ahead. Received: {name}={getattr(self, name)!r}. Leave it out."
-                )
+        # By its text, which ends so for TensorFlow's enum, too.
+        if str(mode).rsplit(".", 1)[-1] not in ("None", *InputReplicationMode.__members__):
+            raise ArgumentError(
+                f"experimental_replication_mode must be PER_WORKER or PER_REPLICA. Received: {mode!r}. Example: "
+                '"PER_REPLICA"'
+            )
+        size = self.experimental_per_replica_buffer_size
+        if size is not None and (type(size) is not int or size < 1):
+            raise ArgumentError(
+                f"experimental_per_replica_buffer_size must be a positive whole number. Received: {size!r}. Example: 2"
+            )
+        if self.experimental_place_dataset_on_device and self.experimental_fetch_to_device is False:
+            raise ArgumentError(
+                "Elements on the devices cannot stay on the host. Received: experimental_place_dataset_on_device=True "
+                "and experimental_fetch_to_device=False. Leave one out."
+            )
+
+    @property
+    def is_per_replica(self) -> bool:
+        """Whether each replica has a pipeline of its own."""
+        return str(self.experimental_replication_mode).endswith(InputReplicationMode.PER_REPLICA.value)
 
 
 class DistributedDataset:
@@ -103,7 +127,7 @@ class DistributedIterator:
         distribution = self._distribution
         runtime = distribution.replicas.runtime
         shares = _Shares(distribution.replicas, self._options)
-        self._passing = distribution.begin(ShardSpec(shares.rows), position)
+        self._passing = distribution.begin(ShardSpec(shares.rows, is_apart=distribution.is_by_replica), position)
         self._position = self._passing.position()
         self._reader = Reader(iter(self._passing), None, shares, runtime, runtime.channel(distribution.name))
         self._batches = iter(self._reader)
@@ -133,9 +157,12 @@ class DistributedIterator:
         """Returns the next element.
 
         Raises:
-            StopIteration: At the end.
+            EndOfDataError: At the end; it is a `StopIteration`.
         """
-        return next(self)
+        try:
+            return next(self)
+        except StopIteration:
+            raise EndOfDataError("The dataset has no next element. Iterate with for, or catch this error.") from None
 
     def get_next_as_optional(self) -> Optional:
         """Returns the next element, or that there is none: `has_value()` tells, `get_value()` returns it."""
@@ -184,11 +211,16 @@ class _Shares:
 
     def place(self, batches: Sequence[WithPosition]) -> tuple[Any, Any]:
         """Returns a batch as values for each replica, and the position after it."""
-        from lockstep._engine.step.batches import EvenShard, RaggedShard
+        from lockstep._engine.step.batches import EvenShard, OfReplicas, RaggedShard
 
         first = batches[0]
         batch = first.batch
         data = batch.data if isinstance(batch, (RaggedShard, EvenShard)) else batch
+        if isinstance(data, OfReplicas):
+            return self._apart(data), first.position
+        # One replica gets elements as they are, which need not be batches.
+        if self._replicas.count == 1:
+            return opened(self._put(self._replicas.local[0][1], data, None)), first.position
         if isinstance(batch, EvenShard):
             rows = self._each([batch.count])
         else:
@@ -213,9 +245,19 @@ class _Shares:
         cuts = shard_slices(count, self._replicas.count)
         return [cuts[i] for i, _ in self._replicas.local]
 
-    def _put(self, device: Any, data: Batch, cut: slice) -> Any:
+    def _apart(self, data: OfReplicas) -> Any:
+        """Returns an element for each replica of this process."""
+        pairs = zip(data.elements, self._replicas.local, strict=True)
+        values = [self._put(device, element, None) for element, (_, device) in pairs]
+        # Other processes' shapes are not known here; whoever needs them asks.
+        is_alone = self._replicas.runtime.is_alone
+        of_each = zip(*map(jax.tree.leaves, values), strict=True)
+        shapes = [[np.shape(leaf) for leaf in leaves] for leaves in of_each] if is_alone else None
+        return opened(per_replica(values, shapes, self._replicas.count))
+
+    def _put(self, device: Any, data: Batch, cut: slice | None) -> Any:
         # Cut on the host, where it is a view: only its share goes to a device.
-        part = jax.tree.map(lambda a: a[cut], data)
+        part = data if cut is None else jax.tree.map(lambda a: a[cut], data)
         return jax.tree.map(lambda a: self._on(device, a), part)
 
     def _on(self, device: Any, array: Array) -> Any:

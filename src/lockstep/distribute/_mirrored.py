@@ -13,7 +13,7 @@ from lockstep.distribute._communication import (
     checked_options,
     local_reduction,
 )
-from lockstep.distribute._devices import default_devices, devices_named
+from lockstep.distribute._devices import default_devices, devices_named, ready_device
 from lockstep.distribute._options import LocalSteps, check_slots, rounds_of, statistics_of
 from lockstep.distribute._strategy import Strategy
 
@@ -77,10 +77,11 @@ class OneDeviceStrategy(Strategy):
     """Trains on one device that is named.
 
     Args:
-        device: A device name, such as "/gpu:0" or "cpu:1".
+        device: A device name, such as "/gpu:0" or "cpu:1". Where there is no accelerator at all it is the CPU, with a
+            warning.
 
     Raises:
-        ArgumentError: If the name is malformed or there is no such device.
+        ArgumentError: If the name is malformed or there is no device of this number.
 
     Source: tf.distribute.OneDeviceStrategy.
     """
@@ -89,7 +90,7 @@ class OneDeviceStrategy(Strategy):
         from lockstep._engine.runtime.runtime import Runtime
         from lockstep._engine.step.replicas import Replicas
 
-        super().__init__(Replicas(Runtime(), devices_named([device])))
+        super().__init__(Replicas(Runtime(), [ready_device(device)]))
 
 
 class DefaultStrategy(Strategy):

@@ -284,7 +284,9 @@ class Program:
 
 
 def _kind(variable: Variable) -> str:
-    return _ROW if variable.synchronization == "on_read" else _WHOLE
+    from lockstep.distribute._variables import is_own
+
+    return _ROW if is_own(variable) else _WHOLE
 
 
 def _spec(is_own: bool) -> PartitionSpec:

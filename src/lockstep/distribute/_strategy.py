@@ -18,15 +18,13 @@ from lockstep.errors import ArgumentError
 if TYPE_CHECKING:
     from lockstep._engine.step.replicas import Replicas
     from lockstep.data import Dataset, InputContext
+    from lockstep.distribute._extended import StrategyExtended
     from lockstep.distribute._options import RunOptions
     from lockstep.distribute._run import Runner
     from lockstep.distribute._values import ReduceOp, ValueContext
 
 # What TensorFlow's strategies have besides, and what to use instead.
 _ELSEWHERE = {
-    "extended": "Variables need no special treatment: assign them in functions of run, by their aggregation, or "
-    "outside of them for all replicas. For sums use reduce, for numbers of replicas num_replicas_in_sync and "
-    "experimental_local_results.",
     "experimental_run_v2": "It is called run.",
     "experimental_make_numpy_dataset": "Use Dataset.from_tensor_slices, and experimental_distribute_dataset.",
     "make_dataset_iterator": "Use iter(strategy.experimental_distribute_dataset(dataset)).",
@@ -110,12 +108,17 @@ class Strategy:
                 f"experimental_distribute_dataset needs a lockstep.data.Dataset. Received: {type(dataset).__name__}. "
                 "Make one with Dataset.from_tensor_slices or Dataset.from_generator."
             )
+        if options is not None and options.is_per_replica:
+            raise ArgumentError(
+                "One pipeline per replica needs a function that makes it. Received: PER_REPLICA for a dataset. Use "
+                "distribute_datasets_from_function."
+            )
         return DistributedDataset(of_dataset(dataset, self._demanded_replicas()), options)
 
     def distribute_datasets_from_function(
         self, dataset_fn: Callable[[InputContext], Dataset], options: InputOptions | None = None
     ) -> DistributedDataset:
-        """Calls a function on every worker for a dataset of its own, of batches for a replica each.
+        """Calls a function on every worker for a dataset of its own, whose elements go to its replicas in turn.
 
         Args:
             dataset_fn: Is told which of how many pipelines it makes, and shards and batches accordingly.
@@ -126,7 +129,8 @@ class Strategy:
         """
         from lockstep._engine.input.distributed import of_function
 
-        return DistributedDataset(of_function(dataset_fn, self._demanded_replicas()), options)
+        is_per_replica = options is not None and options.is_per_replica
+        return DistributedDataset(of_function(dataset_fn, self._demanded_replicas(), is_per_replica), options)
 
     def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: RunOptions | None = None) -> Any:
         """Runs a function once per replica, all replicas together.
@@ -255,6 +259,13 @@ class Strategy:
         return map_structure(self._runner.own_values, value, is_leaf=lambda leaf: leaf is None)
 
     @cached_property
+    def extended(self) -> StrategyExtended:
+        """The devices, reductions and updates. Source: tf.distribute.Strategy.extended."""
+        from lockstep.distribute._extended import StrategyExtended
+
+        return StrategyExtended(self)
+
+    @cached_property
     def _runner(self) -> Runner:
         from lockstep.distribute._run import Runner
 
@@ -278,7 +289,7 @@ class Strategy:
         """Says what to use instead of what TensorFlow's strategies have."""
         advice = _ELSEWHERE.get(name)
         found = f"{type(self).__name__!r} object has no attribute {name!r}"
-        # An AttributeError also with advice: hasattr(strategy, "extended") must be False, and not fail.
+        # An AttributeError also with advice: hasattr must be False, and not fail.
         raise AttributeError(found if advice is None else f"{found}. {advice}", name=name, obj=self)
 
     @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from lockstep.distribute._variables import Assigned, Scope
 
 
+# A layer's variables are there after one trace, an optimizer's after the next.
+_MOST_TRACES = 4
+
+
 class Again(Exception):  # It is a way out of a trace, not an error.
     """A trace has found what it should have known at its start, and is to be made again."""
 
@@ -43,6 +47,23 @@ class Known:
     variables: list[Any]
     sums: dict[str, bool]
     connected: dict[str, list[bool]] = field(default_factory=dict[str, list[bool]])
+    made_again: int = 0
+
+    def note_new(self, variables: Iterable[Any]) -> None:
+        """Takes note of variables that a trace has found.
+
+        Raises:
+            ArgumentError: If each trace makes new ones.
+        """
+        new = [v for v in variables if v._value is None]
+        self.made_again += bool(new)
+        if self.made_again > _MOST_TRACES:
+            raise ArgumentError(
+                "A function of strategy.run may make variables the first time that it runs, and keeps them. Received: "
+                f"new ones in each of {self.made_again} traces, such as {new[0].path}. Make variables once: outside of "
+                "the function, or where it finds none, such as `if self.v is None: self.v = tf.Variable(0.)`; for what "
+                "lives during a call use a tensor."
+            )
 
     def note_connected(self, key: str, now: list[bool]) -> bool:
         """Takes note of what a trace has found; returns whether it went by something else."""
@@ -148,6 +169,7 @@ class Trace:
             if "keras" in sys.modules:
                 raise Again
         elif scope.met:
+            self._known.note_new(scope.met.values())
             # Their values were constants of this trace; in the next one they are its inputs.
             self._known.variables += scope.met.values()
             raise Again

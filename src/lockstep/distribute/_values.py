@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -52,9 +52,46 @@ class DistributedValues:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{i}: {v!r}' for i, v in enumerate(self.values))})"
 
-    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuses: several values are not one."""
+    def numpy(self) -> Any:
+        """Returns the value of this process' only replica as a numpy array or scalar.
+
+        Raises:
+            ArgumentError: If this process has several replicas.
+        """
+        return np.asarray(self._only())[()]
+
+    @property
+    def shape(self) -> Any:
+        """The shape of the value of this process' only replica."""
+        return self._only("shape").shape
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the elements of the value of this process' only replica."""
+        return self._only("dtype").dtype
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the value of this process' only replica; refuses several, which are not one."""
         # Without this numpy would make an array of one object of it, in silence.
+        return np.asarray(self._only(), *args, **kwargs)
+
+    def __float__(self) -> float:
+        return float(self._only())
+
+    def __int__(self) -> int:
+        return int(self._only())
+
+    def __format__(self, format_spec: str) -> str:
+        # As TensorFlow's scalars: f"{loss:.3f}" of a worker with one replica.
+        return format(self.numpy(), format_spec) if format_spec else str(self)
+
+    def _only(self, attribute: str | None = None) -> Any:
+        values = self.values
+        if len(values) == 1:
+            return values[0]
+        if attribute is not None:
+            # An AttributeError: numpy and jax ask any object for these.
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {attribute!r}")
         raise _several(type(self))
 
 
@@ -134,6 +171,9 @@ class Mirrored(DistributedValues):
         """The value, once for each replica of this process."""
         return (self.value,) * self._count
 
+    def _only(self, attribute: str | None = None) -> Any:
+        return self.value
+
 
 class InReplica(DistributedValues):
     """A value that each replica has passed to `merge_call`, as the trace of one of them sees it."""
@@ -149,6 +189,16 @@ class InReplica(DistributedValues):
             "Values of single replicas are not there in merge_call, which is traced once. Received: a request for "
             "them. Use strategy.reduce or strategy.gather."
         )
+
+    @property
+    def shape(self) -> Any:
+        """The shape of a replica's value."""
+        return np.shape(self.value)
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the elements of a replica's value."""
+        return self.value.dtype
 
     def __repr__(self) -> str:
         return f"InReplica({self.value!r})"
@@ -185,7 +235,9 @@ def per_replica(structures: Sequence[Any], shapes: Any = None, count: int | None
 def local_results(value: PyTree, replicas: Replicas | None = None) -> tuple[Any, ...]:
     """Returns what each replica of this process has of a structure."""
     leaves, structure = flatten(value)
-    if replicas is not None and any(_all_have(v, replicas) for v in leaves):
+    # As in TensorFlow: of a structure each replica has one, of a single plain value there is one.
+    is_plain = isinstance(value, (list, tuple, dict)) and not any(isinstance(v, DistributedValues) for v in leaves)
+    if replicas is not None and (is_plain or any(_all_have(v, replicas) for v in leaves)):
         count = len(replicas.local)
     else:
         count = max([len(v.values) for v in leaves if isinstance(v, DistributedValues)], default=1)

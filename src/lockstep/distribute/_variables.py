@@ -38,9 +38,29 @@ if TYPE_CHECKING:
 Way = Literal["added", "set", "together", "own"]
 
 
+_APART = "_lockstep_apart"
+
+
 def is_own(variable: Variable) -> bool:
     """Returns whether each replica has a value of its own, which are combined when it is read."""
-    return variable.synchronization == "on_read"
+    return variable.synchronization == "on_read" or is_apart(variable)
+
+
+def is_apart(variable: Variable) -> bool:
+    """Returns whether replicas have assigned different values to a variable that lets each keep its own.
+
+    That is a `tf.Variable` without aggregation: whoever reads it in cross-replica context gets the first replica's.
+    """
+    return getattr(variable, _APART, False)
+
+
+def keep_apart(variable: Variable) -> bool:
+    """Lets each replica keep its own value from now on; returns whether the variable allows it."""
+    # Keras' own variables do not: a layer that says nothing of its weights is wrong on several replicas.
+    allows = variable.aggregation == "none" and getattr(variable, "keeps_replica_values", False)
+    if allows:
+        setattr(variable, _APART, True)
+    return allows
 
 
 def aggregation(variable: Variable) -> str:
@@ -94,6 +114,11 @@ class Assigned:
         if how == "sum" and self.way != "together":
             total = lax.psum(result, AXIS)
             return before + total if self.way == "added" else total
+        if how == "none" and keep_apart(self.variable):
+            from lockstep.distribute._trace import Again
+
+            # Its value is an input of this trace as one of all replicas.
+            raise Again
         return _combined(how, result, self.variable)
 
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 from lockstep.distribute._arguments import Fixed as Fixed
 from lockstep.distribute._collectives import enter_replica as enter_replica
 from lockstep.distribute._context import default as default
+from lockstep.distribute._context import experimental_set_strategy as experimental_set_strategy
 from lockstep.distribute._devices import default_devices as default_devices
 from lockstep.distribute._devices import device_named as device_named
+from lockstep.distribute._extended import StrategyExtended as StrategyExtended
+from lockstep.distribute._input import InputReplicationMode as InputReplicationMode
 from lockstep.distribute._values import DistributedValues as DistributedValues
+from lockstep.distribute._values import InReplica as InReplica
+from lockstep.distribute._values import Mirrored as Mirrored
 from lockstep.distribute._values import PerReplica as PerReplica
 from lockstep.distribute._values import is_variable as is_variable
 from lockstep.distribute._variables import Tape as Tape
@@ -15,11 +20,16 @@ from lockstep.distribute._variables import Tape as Tape
 __all__ = [
     "DistributedValues",
     "Fixed",
+    "InReplica",
+    "InputReplicationMode",
+    "Mirrored",
     "PerReplica",
+    "StrategyExtended",
     "Tape",
     "default",
     "default_devices",
     "device_named",
     "enter_replica",
+    "experimental_set_strategy",
     "is_variable",
 ]

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import hashlib
 import logging
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -73,13 +73,13 @@ class EstimatorCore:
         self,
         model_fn: Callable[..., Any],
         config: RunConfig,
-        params: Mapping[str, Any],
+        params: Any,
         warm_start: WarmStartSettings | None,
     ) -> None:
         self.model_fn = model_fn
         self.config = config
         self.warm_start = warm_start
-        self._params = copy.deepcopy(dict(params))
+        self._params = copy.deepcopy(params)
         self._cache: dict[Any, CompiledModelFn] | None = None
         self._first_device: Replicas | None = None
 
@@ -90,7 +90,7 @@ class EstimatorCore:
         return self.config.model_dir
 
     @property
-    def params(self) -> dict[str, Any]:
+    def params(self) -> Any:
         """Returns a copy of the parameters: what one call changes in them must not reach the next, as in TensorFlow."""
         return copy.deepcopy(self._params)
 

@@ -19,7 +19,7 @@ import numpy as np
 from lockstep._engine.input.batch import WithPosition
 from lockstep._engine.input.device_cache import DeviceCache
 from lockstep._engine.input.samples import samples_of
-from lockstep._engine.step.batches import EvenShard, RaggedShard
+from lockstep._engine.step.batches import EvenShard, OfReplicas, RaggedShard
 from lockstep._types import Element, PyTree
 from lockstep.data.internal import (
     Block,
@@ -53,11 +53,13 @@ class ShardSpec:
         rows: The rows.
         finish: Applied to computed rows.
         cache: The data on the devices, or `None` for batches on the host.
+        is_apart: Whether elements of several pipelines, or several of one, stay apart, one for each replica.
     """
 
     rows: Rows = lambda count: None
     finish: Callable[[Any], Any] = identity
     cache: DeviceCache | None = None
+    is_apart: bool = False
 
     def __call__(self, block: Block) -> list[Any]:
         """Returns the shards of a block of batches: row indices if all their data are on the devices, else rows."""
@@ -188,6 +190,7 @@ class InterleavedReader:
         self._pipelines = pipelines
         self._finish = spec.finish
         self._is_alone = workers == 1
+        self._is_apart = spec.is_apart
         mine = pipelines.of_worker(worker, workers)
         self._plans = [pipelines.plan_of(i) for i in mine]
         self._readers = [
@@ -210,17 +213,35 @@ class InterleavedReader:
         elements = [e for s in self._streams for _ in range(self._pipelines.elements) for e in _next(s)]
         if not elements and self._is_alone:
             raise StopIteration
-        if len(elements) == 1:
+        wanted = len(self._streams) * self._pipelines.elements
+        if elements and self._is_apart and wanted > 1:
+            data = self._apart(elements, wanted)
+        elif len(elements) == 1:
             data = self._finish(elements[0])
         elif elements:
             data = self._finish(jax.tree.map(lambda *rows: np.concatenate([np.asarray(r) for r in rows]), *elements))
         else:
-            # A worker without data still takes part in the others' steps.
-            if self._no_batch is None:
-                plans = self._plans or [self._pipelines.plan_of(0)]
-                self._no_batch = self._finish(_no_rows(plans[0], self._pipelines))
-            data = self._no_batch
+            data = self._nothing()
         return WithPosition(data if self._is_alone else RaggedShard(data), self.position())
+
+    def _nothing(self) -> Any:
+        """Returns a batch of no rows: a worker without data still takes part in the others' steps."""
+        if self._no_batch is None:
+            plans = self._plans or [self._pipelines.plan_of(0)]
+            self._no_batch = self._finish(_no_rows(plans[0], self._pipelines))
+        return self._no_batch
+
+    def _apart(self, elements: Sequence[Any], wanted: int) -> Any:
+        """Returns an element for each replica; where the data have ended, ones of no rows."""
+        if len(elements) < wanted:
+            if any(not np.ndim(leaf) for leaf in jax.tree.leaves(elements[0])):
+                # As in TensorFlow: what has no rows cannot be there for some replicas only.
+                if self._is_alone:
+                    raise StopIteration
+                return self._nothing()
+            nothing = jax.tree.map(lambda a: np.asarray(a)[:0], elements[-1])
+            elements = [*elements, *[nothing] * (wanted - len(elements))]
+        return OfReplicas(tuple(self._finish(e) for e in elements))
 
     def position(self) -> Any:
         """Returns the position of each pipeline."""
@@ -246,7 +267,7 @@ def _no_rows(plan: Node, pipelines: Pipelines) -> Any:
     every = [pipelines.plan_of(number) for number in range(pipelines.count)]
     element = next((e for e in map(example_of, every) if e is not None), None)
     if element is not None:
-        return jax.tree.map(lambda a: np.asarray(a)[:0], element)
+        return jax.tree.map(lambda a: np.atleast_1d(a)[:0], element)
     if all(p.replayable for p in every):  # There is no example at all.
         return ()
     raise InputError(

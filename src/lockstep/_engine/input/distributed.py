@@ -43,6 +43,7 @@ class Distribution:
         dataset: The dataset, with its seeds, passes and options.
         pipelines: Returns so many pipelines, if each adds rows to every batch; `None` if all workers read one plan.
         description: The transformations, which must be equal on all workers.
+        is_by_replica: Whether each replica gets elements of its own, in place of rows of a common batch.
     """
 
     def __init__(
@@ -51,9 +52,11 @@ class Distribution:
         dataset: Dataset,
         pipelines: Callable[[int], Pipelines] | None,
         description: list[str],
+        is_by_replica: bool = False,
     ) -> None:
         self.replicas = replicas
         self.dataset = dataset
+        self.is_by_replica = is_by_replica
         self._pipelines = pipelines
         self._description = description
 
@@ -172,15 +175,31 @@ def of_dataset(dataset: Dataset, replicas: Replicas) -> Distribution:
     return Distribution(replicas, dataset, pipelines, describe_plan(plan))
 
 
-def of_function(function: Callable[[InputContext], Dataset], replicas: Replicas) -> Distribution:
-    """Distributes the datasets that an input function returns for each worker: batches for a replica each.
+def of_function(
+    function: Callable[[InputContext], Dataset], replicas: Replicas, is_per_replica: bool = False
+) -> Distribution:
+    """Distributes the datasets that an input function returns for each worker: elements for a replica each.
+
+    Args:
+        function: The input function.
+        replicas: The replicas.
+        is_per_replica: Whether it is called for each replica instead.
 
     Raises:
         ArgumentError: If it returns no dataset.
     """
 
     def dataset_for(index: int, count: int) -> Dataset:
-        dataset = function(InputContext(count, index, replicas.count))
+        if not is_per_replica:
+            return dataset_of(InputContext(count, index, replicas.count))
+        each = replicas.count // count
+        numbers = range(index * each, (index + 1) * each)
+        datasets = [dataset_of(InputContext(replicas.count, i, replicas.count)) for i in numbers]
+        # Elements go to replicas in turn.
+        return Dataset.choose_from_datasets(datasets, Dataset.range(each).repeat()) if each > 1 else datasets[0]
+
+    def dataset_of(context: InputContext) -> Dataset:
+        dataset = function(context)
         if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ArgumentError(
                 "An input function must return a lockstep.data.Dataset. Received: "
@@ -205,7 +224,7 @@ def of_function(function: Callable[[InputContext], Dataset], replicas: Replicas)
 
         return Pipelines(count, plan_of_pipeline, replicas.count // count)
 
-    return Distribution(replicas, own, pipelines, ["an input function"])
+    return Distribution(replicas, own, pipelines, ["an input function"], is_by_replica=True)
 
 
 class DistributedSource:

@@ -48,6 +48,18 @@ class EvenShard:
         return sum(leaf.nbytes for leaf in jax.tree.leaves(self.data))
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class OfReplicas:
+    """Elements of which each replica of this process gets one, of any shapes; not rows of one batch.
+
+    Attributes:
+        elements: One for each replica.
+    """
+
+    elements: tuple[Any, ...]
+
+
 @dataclass(frozen=True)
 class RaggedShard:
     """A process's rows of a global batch; row counts are exchanged before the step.
@@ -68,7 +80,8 @@ class RaggedShard:
     @property
     def rows(self) -> int:
         """How many rows this process adds."""
-        return next((len(leaf) for leaf in jax.tree.leaves(self.data)), 0)
+        # An element without dimensions is one.
+        return next((leaf.shape[0] if np.ndim(leaf) else 1 for leaf in jax.tree.leaves(self.data)), 0)
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 Functions compute with numpy on host arrays, with JAX on JAX arrays and when they are compiled, and with keras.ops on
 Keras' symbolic tensors. Modules that import this package see `numpy()` of JAX's arrays. What is covered, and how it
-differs from TensorFlow: docs/tensorflow.md.
+differs from TensorFlow: docs/tensorflow_differences.md.
 """
 
-# Several hundred names: each module lists its own, and docs/tensorflow.md, which a test compares, lists them all.
+# Several hundred names: each module lists its own, and docs/tensorflow_names.md, which a test compares, lists them all.
 # ruff: noqa: F403
 
 from __future__ import annotations

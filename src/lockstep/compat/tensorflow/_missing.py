@@ -10,7 +10,7 @@ from lockstep._messages.reading import pointer
 
 ROOT = "lockstep.compat.tensorflow"
 # For names that nobody has written advice for.
-_DEFAULT = "lockstep.compat.tensorflow covers what training programs use; see docs/tensorflow.md."
+_DEFAULT = "lockstep.compat.tensorflow covers what training programs use; see docs/tensorflow_names.md."
 _GRAPH = (
     "There are no graphs and sessions, nor placeholders that a feed_dict fills: operations are carried out where they "
     "are written, and JAX compiles Keras' fit, map functions of data sets and Estimator's model_fn by itself. Put what "

@@ -64,7 +64,7 @@ class TensorSpec(_TensorSpec):
 
         return Tensor
 
-    def is_compatible_with(self, spec_or_value: Any) -> bool:
+    def is_compatible_with(self, spec_or_value: Any) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Returns whether a tensor, or every tensor of another spec, can have this shape and has this type."""
         other = as_spec(spec_or_value)
         if not isinstance(other, _TensorSpec):

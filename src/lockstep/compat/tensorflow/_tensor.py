@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from lockstep._types import ArrayLike
+from lockstep.compat.tensorflow._error_kinds import ArgumentIndexError
 from lockstep.compat.tensorflow._shape import TensorShape
 from lockstep.compat.tensorflow._tape import recording
 from lockstep.compat.tensorflow._types import Argument, ShapeLike
@@ -94,7 +95,10 @@ class HostTensor(np.ndarray):
         watched = recording.stands_for(self)
         if watched is not None:
             return watched[_key(key)]
-        return as_host(_base(self)[_key(key)])
+        try:
+            return as_host(_base(self)[_key(key)])
+        except IndexError as error:
+            raise ArgumentIndexError(f"An index must be within the shape {self.shape}: {error}.") from error
 
     # TensorFlow's tensors are immutable, and JAX may share the memory of this one.
     def __setitem__(self, key: ArrayLike, value: ArrayLike) -> None:
@@ -112,7 +116,7 @@ class HostTensor(np.ndarray):
         return bool(np.any(_base(self) == _operand(value)))
 
     def __repr__(self) -> str:
-        return f"<tf.Tensor: shape={self.shape}, dtype={_type_name(self)}, numpy={self.numpy()!r}>"
+        return f"<tf.Tensor: shape={self.shape}, dtype={_type_name(self)}, numpy={_values_text(self)}>"
 
     def __str__(self) -> str:
         return f"tf.Tensor({self.numpy()}, shape={self.shape}, dtype={_type_name(self)})"
@@ -143,6 +147,12 @@ def device_name(device: Any) -> str:
     kind = getattr(device, "platform", "cpu").upper()
     number = getattr(device, "local_hardware_id", None)
     return f"/job:localhost/replica:0/task:0/device:{kind}:{number or 0}"
+
+
+def _values_text(value: np.ndarray[Any, Any]) -> str:
+    # numpy 2 writes np.float32(1.5) for a scalar, TensorFlow 1.5.
+    single = _base(value)[()] if value.ndim == 0 else None
+    return str(single) if isinstance(single, np.generic) else repr(_base(value) if single is None else single)
 
 
 def _type_name(value: np.ndarray[Any, Any]) -> str:
@@ -275,7 +285,10 @@ def _binary(name: str, reflected: bool) -> Callable[[Any, Any], Any]:
         if not isinstance(other, _HOST):
             return NotImplemented
         a, b = _operand(self), _operand(other)
-        return from_numpy(function(b, a) if reflected else function(a, b))
+        try:
+            return from_numpy(function(b, a) if reflected else function(a, b))
+        except ValueError as error:
+            raise ArgumentError(f"Shapes must go together in {name}: {error}.") from error
 
     method.__doc__ = f"Computes `operator.{name}` element by element."
     return method

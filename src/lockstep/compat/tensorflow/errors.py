@@ -1,31 +1,53 @@
-"""tf.errors: lockstep's own errors, under the names that programs catch."""
+"""tf.errors: lockstep's own errors, under the names that programs catch, with what TensorFlow's have."""
 
 from __future__ import annotations
+
+from typing import Any
 
 # XLA reports memory that has run out by this class.
 from jax.errors import JaxRuntimeError as ResourceExhaustedError
 
 from lockstep.compat.tensorflow._missing import getter as _getter
-from lockstep.errors import ArgumentError as InvalidArgumentError
+from lockstep.errors import ArgumentError as _ArgumentError
 from lockstep.errors import CardinalityError as FailedPreconditionError
 from lockstep.errors import DataNotFoundError as NotFoundError
+from lockstep.errors import EndOfDataError as OutOfRangeError
 from lockstep.errors import InputError as DataLossError
+from lockstep.errors import InvalidValueError as InvalidArgumentError
 from lockstep.errors import LockstepError as OpError
 from lockstep.errors import MissingTaskError as DeadlineExceededError
 from lockstep.errors import PeerError as UnavailableError
 from lockstep.errors import UnsupportedError as UnimplementedError
 
-__all__ = ["AbortedError", "AlreadyExistsError", "CancelledError", "DataLossError", "DeadlineExceededError"]
-__all__ += ["FailedPreconditionError", "InternalError", "InvalidArgumentError", "NotFoundError", "OpError"]
-__all__ += ["OutOfRangeError", "PermissionDeniedError", "ResourceExhaustedError", "UnavailableError"]
-__all__ += ["UnimplementedError", "UnknownError"]
+OK, CANCELLED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED = range(8)
+RESOURCE_EXHAUSTED, FAILED_PRECONDITION, ABORTED, OUT_OF_RANGE, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = range(8, 15)
+DATA_LOSS, UNAUTHENTICATED = 15, 16
 
-AlreadyExistsError = FileExistsError
-PermissionDeniedError = PermissionError
-# The end of a data set: an iterator raises StopIteration.
-OutOfRangeError = StopIteration
+__all__ = ["ABORTED", "ALREADY_EXISTS", "AbortedError", "AlreadyExistsError", "CANCELLED", "CancelledError"]
+__all__ += ["DATA_LOSS", "DEADLINE_EXCEEDED", "DataLossError", "DeadlineExceededError", "FAILED_PRECONDITION"]
+__all__ += ["FailedPreconditionError", "INTERNAL", "INVALID_ARGUMENT", "InternalError", "InvalidArgumentError"]
+__all__ += ["NOT_FOUND", "NotFoundError", "OK", "OUT_OF_RANGE", "OpError", "OperatorNotAllowedInGraphError"]
+__all__ += ["OutOfRangeError", "PERMISSION_DENIED", "PermissionDeniedError", "RESOURCE_EXHAUSTED"]
+__all__ += ["ResourceExhaustedError", "UNAUTHENTICATED", "UNAVAILABLE", "UNIMPLEMENTED", "UNKNOWN"]
+__all__ += ["UnauthenticatedError", "UnavailableError", "UnimplementedError", "UnknownError"]
+
 # What happened at another task, with the first cause.
 AbortedError = UnavailableError
+
+
+class AlreadyExistsError(OpError, FileExistsError):
+    """A file exists that was to be made. Source: tf.errors.AlreadyExistsError."""
+
+
+class PermissionDeniedError(OpError, PermissionError):
+    """The system does not allow it. Source: tf.errors.PermissionDeniedError."""
+
+
+class OperatorNotAllowedInGraphError(_ArgumentError, TypeError):
+    """Python cannot decide by a value that compiled code computes.
+
+    Source: tf.errors.OperatorNotAllowedInGraphError.
+    """
 
 
 class CancelledError(OpError):
@@ -36,8 +58,56 @@ class InternalError(OpError):
     """Error for `except` clauses: lockstep never raises it. Source: tf.errors.InternalError."""
 
 
+class UnauthenticatedError(OpError):
+    """Error for `except` clauses: lockstep never raises it. Source: tf.errors.UnauthenticatedError."""
+
+
 class UnknownError(OpError):
     """Error for `except` clauses: lockstep never raises it. Source: tf.errors.UnknownError."""
 
 
+# The innermost class that is named here counts.
+_CODES: dict[type[Exception], int] = {
+    OutOfRangeError: OUT_OF_RANGE,
+    UnimplementedError: UNIMPLEMENTED,
+    InvalidArgumentError: INVALID_ARGUMENT,
+    FailedPreconditionError: FAILED_PRECONDITION,
+    NotFoundError: NOT_FOUND,
+    DeadlineExceededError: DEADLINE_EXCEEDED,
+    UnavailableError: UNAVAILABLE,
+    AlreadyExistsError: ALREADY_EXISTS,
+    PermissionDeniedError: PERMISSION_DENIED,
+    CancelledError: CANCELLED,
+    InternalError: INTERNAL,
+    UnauthenticatedError: UNAUTHENTICATED,
+    UnknownError: UNKNOWN,
+}
+
+
+def _code_of(error: Exception) -> int:
+    return next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), UNKNOWN)
+
+
+def _give_tensorflows_attributes(cls: Any) -> None:
+    """Gives lockstep's errors `op`, `node_def` and `error_code`, and TensorFlow's arguments `(node_def, op, message)`.
+
+    The classes must be lockstep's own: `except` clauses ask for them, and lockstep raises them.
+    """
+    plain = cls.__init__
+
+    def __init__(self: Any, *arguments: object) -> None:
+        # lockstep gives one text; TensorFlow's programs an operation's definition, the operation, and the text.
+        is_tensorflows = len(arguments) in (3, 4) and not isinstance(arguments[0], str)
+        plain(self, *([arguments[2]] if is_tensorflows else arguments))
+        if is_tensorflows:
+            self.args = (arguments[2],)
+            self.node_def, self.op = arguments[:2]
+
+    cls.__init__ = __init__
+    cls.op = cls.node_def = None
+    cls.error_code = property(_code_of, doc="TensorFlow's number of this kind of error.")
+    cls.experimental_payloads = property(lambda self: {}, doc="An empty dict: errors carry no more than their text.")
+
+
+_give_tensorflows_attributes(OpError)
 __getattr__ = _getter(__name__)

@@ -235,7 +235,7 @@ def check_compression(compression: str | None) -> str:
 
 
 class BadRecord(InputError):
-    """The error of `convert` for the record of the portion, by index, that it cannot convert."""
+    """An error of the record of a portion, by index, that cannot be converted; what follows it can be read."""
 
     def __init__(self, index: int, message: str) -> None:
         super().__init__(message)
@@ -278,7 +278,9 @@ class BlockReader(abc.ABC):
         # The good records before it come first; the next call begins with the bad one and raises.
         except BadRecord as bad:
             if bad.index == 0:
-                raise InputError(str(bad)) from bad
+                # Whoever goes on, goes on behind it, as in tf.data.
+                self._index += 1
+                raise
             portion = portion[: bad.index]
             values = self.convert(portion)
         self._index += len(portion)

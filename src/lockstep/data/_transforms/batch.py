@@ -15,6 +15,7 @@ from lockstep._types import ArrayLike, PyTree
 from lockstep.data import _columns, _spec
 from lockstep.data._blocks import Block, array_block, join_blocks
 from lockstep.data._columns import Column, Columns, Ragged, Rows
+from lockstep.data._map_program import InvalidElementError
 from lockstep.data._plan import UNKNOWN, Cursor, DeferredError, Node, Run, State, Transformation
 from lockstep.data._structure import TEXT
 from lockstep.errors import ArgumentError, InputError
@@ -126,7 +127,7 @@ class StackedStore:
                 shapes = [np.shape(v) if not hasattr(v, "element_spec") else "a dataset" for v in column.values]
                 # The first odd element is named, with its file: in a batch of 256 photographs nobody would find it.
                 odd = next((i for i, s in enumerate(shapes) if s != shapes[0]), 0)
-                raise InputError(
+                raise InvalidElementError(
                     f"The elements of a batch must have the same shape. Received: {shapes[0]} and, at "
                     f"{block.store.describe(int(block.rows[odd]))}, {shapes[odd]}. Resize or crop them with map, or "
                     "use padded_batch."
@@ -207,7 +208,7 @@ def _rows_of(block: Block) -> Block:
     # A scalar among the arrays has no rows to split.
     lengths = {np.shape(leaf)[0] if np.ndim(leaf) else None for leaf in jax.tree.leaves(element)}
     if len(lengths) != 1 or None in lengths:
-        raise InputError(
+        raise InvalidElementError(
             f"unbatch needs arrays with the same first axis. Received: {_spec.spec_of(element)} at {where}. Batch the "
             "elements first, or map them to arrays."
         )
@@ -358,13 +359,13 @@ def _pad_column(column: Column, shape: tuple[int | None, ...], value: ArrayLike)
     fill = _fill_value(value, dtype)
     sizes = [np.shape(r) for r in rows]
     if any(len(s) != len(shape) for s in sizes):
-        raise InputError(f"padded_shapes gives {len(shape)} axes. Received: an element of shape {sizes[0]}.")
+        raise InvalidElementError(f"padded_shapes gives {len(shape)} axes. Received: an element of shape {sizes[0]}.")
     # The largest of this batch, not of the dataset, as in tf.data.
     target = [max(s[i] for s in sizes) if n is None else n for i, n in enumerate(shape)]
     result = np.full((len(rows), *target), fill, dtype)
     for i, (row, size) in enumerate(zip(rows, sizes, strict=True)):
         if any(a > b for a, b in zip(size, target, strict=True)):
-            raise InputError(
+            raise InvalidElementError(
                 f"padded_batch only makes elements longer. Received: shape {size}, to be padded to {tuple(target)}. "
                 "Cut it with map first, or give a larger size."
             )

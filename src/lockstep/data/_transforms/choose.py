@@ -10,9 +10,9 @@ import numpy as np
 
 from lockstep.data import _columns
 from lockstep.data._blocks import Block, join_blocks
+from lockstep.data._map_program import InvalidElementError
 from lockstep.data._plan import CHUNK, INFINITE, UNKNOWN, Cursor, DeferredError, Node, Run, State
 from lockstep.data._transforms.sequence import CompatibleInputs
-from lockstep.errors import InputError
 
 
 class Choose(Node):
@@ -182,9 +182,9 @@ class _ChoiceReader:
             return None
         choice = np.asarray(block.take())
         if choice.shape != (1,) or choice.dtype.kind not in "iu" or not 0 <= choice[0] < self._count:
-            raise InputError(
-                f"A choice must be a whole number from 0 to {self._count - 1}, the number of a dataset. Received: "
-                f"{choice.tolist()} of {choice.dtype}."
+            raise InvalidElementError(
+                f"A choice must be a whole number from 0 to {self._count - 1}, the number of a dataset. Received one "
+                f"that is out of range: {choice.tolist()} of {choice.dtype}."
             )
         return int(choice[0])
 

@@ -11,6 +11,7 @@ from lockstep.data import _columns
 from lockstep.data._blocks import Block, join_blocks
 from lockstep.data._peek import first_elements, peek_spec, spec_if_known
 from lockstep.data._plan import (
+    INFINITE,
     UNKNOWN,
     Cursor,
     DeferredError,
@@ -45,7 +46,7 @@ class Interleave(FunctionTransformation):
 
     @property
     def cardinality(self) -> int:
-        return UNKNOWN
+        return INFINITE if self.upstream.cardinality == INFINITE else UNKNOWN
 
     @property
     def label(self) -> str:

@@ -154,7 +154,8 @@ def _input_fn_of(
 ) -> Callable[[], Dataset]:
     """Returns an input_fn of a structure of arrays with the same first axis; see `numpy_input_fn` for the others."""
     size, capacity = _count(batch_size, "batch_size"), _count(queue_capacity, "queue_capacity")
-    epochs = None if num_epochs is None else _count(num_epochs, "num_epochs")
+    # None of them is an input without examples, as in TensorFlow.
+    epochs = None if num_epochs is None else 0 if _is_zero(num_epochs) else _count(num_epochs, "num_epochs")
     threads = _count(num_threads, "num_threads")
     if threads > 1 and epochs is not None:
         raise ArgumentError(
@@ -180,6 +181,10 @@ def _check_shuffle(shuffle: object) -> None:
             "shuffle must be provided and explicitly set as boolean (it is recommended to set it as True for "
             f"training). Received: {shuffle!r}."
         )
+
+
+def _is_zero(value: object) -> bool:
+    return isinstance(value, Integral) and value is not False and value == 0
 
 
 def _count(value: object, name: str) -> int:

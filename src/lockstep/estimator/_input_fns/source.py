@@ -45,6 +45,7 @@ class Input:
         params: Mapping[str, Any] | None,
         config: RunConfig,
     ) -> None:
+        self._nothing: tuple[Any, Any] | None = None
         runtime = replicas.runtime
         is_sharded = runtime.is_alone or "input_context" in argument_names(input_fn)
         if is_distributed and mode == "train" and runtime.is_chief and not is_sharded:
@@ -57,13 +58,30 @@ class Input:
         # Called with the input context of each pipeline of this process.
         def make_dataset(context: InputContext) -> Dataset:
             returned = call_input_fn(input_fn, mode, params, config, context if is_distributed else None)
+            # Features of nothing, for a model_fn that computes from its variables alone.
+            self._nothing = _as_nothing(returned)
+            if self._nothing is not None:
+                returned = np.zeros(1, np.float32)
             # Tensors of TensorFlow's input_fns yield the same batch in each step, until `steps` are done.
             return dataset_of(returned, repeat=mode == "train")
 
         self.distribution: Distribution = of_function(make_dataset, replicas)
         if config.tf_random_seed is not None:  # Also for a shuffle that was given no seed.
             inside.follow(self.distribution.dataset, config.tf_random_seed % 2**62)
-        self.source = DistributedSource(self.distribution, features_only if mode == "infer" else with_labels)
+        make_data = features_only if mode == "infer" else with_labels
+        self.source = DistributedSource(self.distribution, make_data if self._nothing is None else self._with_nothing)
+
+    def _with_nothing(self, element: Element) -> Data:
+        features, labels = self._nothing or ({}, None)
+        return Data(features, labels, rows=element)
+
+
+def _as_nothing(returned: PyTree) -> tuple[Any, Any] | None:
+    """Returns (features, labels) that hold no array, such as ({}, None); `None` if there is one, or no structure."""
+    if isinstance(returned, dict) and not returned:
+        return {}, None
+    is_pair = isinstance(returned, (tuple, list)) and len(returned) == 2 and not hasattr(returned, "_fields")
+    return tuple(returned) if is_pair and not jax.tree.leaves(returned) else None
 
 
 def with_labels(element: Element) -> Data:
@@ -171,8 +189,20 @@ def dataset_of(returned: PyTree, repeat: bool = False) -> Dataset:
         raise InputError(f"input_fn must return a dataset, or features. Received: {returned!r}. {_EXAMPLE}")
     if any(isinstance(leaf, Pending) for leaf in jax.tree.leaves(result)):
         return _rearrange(result)
-    batch = Dataset.from_tensors(map_structure(_check_array, result))
+    batch = Dataset.from_tensors(map_structure(_check_array, _without_lists(result)))
     return batch.repeat() if repeat else batch
+
+
+def _without_lists(value: PyTree) -> Any:
+    """Returns a structure in which lists of arrays are tuples; a dataset would make one array of a list."""
+    if isinstance(value, dict):
+        return type(value)((key, _without_lists(part)) for key, part in value.items())
+    if isinstance(value, tuple):
+        parts = [_without_lists(part) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    if isinstance(value, list) and any(isinstance(v, (dict, list, tuple, np.ndarray, jax.Array)) for v in value):
+        return tuple(_without_lists(part) for part in value)
+    return value
 
 
 def _check_array(leaf: Array) -> Any:

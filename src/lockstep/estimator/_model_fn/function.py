@@ -43,15 +43,17 @@ class Data:
         features: A PyTree of arrays; text is replaced by arrays of its shape.
         labels: A PyTree of arrays, or `None`.
         texts: Integers computed from text, in the order in which the model_fn asks for them.
+        rows: An array that stands for the batch if there is no other.
     """
 
     features: Any
     labels: Any = None
     # Beside the features, not in them: one text may be asked for several times, with different functions.
     texts: tuple[Any, ...] = ()
+    rows: Any = None
 
 
-jax.tree_util.register_dataclass(Data, ["features", "labels", "texts"], [])
+jax.tree_util.register_dataclass(Data, ["features", "labels", "texts", "rows"], [])
 
 
 @dataclass(frozen=True)

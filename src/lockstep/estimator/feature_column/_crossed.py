@@ -86,9 +86,15 @@ def _input_of(features: Features, leaf: str | CategoricalColumn) -> _CrossInput:
         # Two calls, since devices get 32 bits at a time.
         value = Wide(*(features.codes(leaf, FingerprintHalf(is_upper), np.uint32) for is_upper in (True, False)))
     else:
-        value = Wide.of_integers(features.integers(leaf))
+        value = Wide.of_integers(_whole(features, leaf))
     # "" and -1 are values of a feature of its own here, as in TensorFlow.
     return _CrossInput(value, jnp.ones(value.low.shape, bool))
+
+
+def _whole(features: Features, leaf: str) -> jax.Array:
+    """Returns a feature as integers: of floats the whole part, which TensorFlow crosses."""
+    numbers = features.numbers(leaf)
+    return numbers.astype(jnp.int32) if jnp.issubdtype(numbers.dtype, jnp.floating) else features.integers(leaf)
 
 
 def _combine(parts: Sequence[_CrossInput], value: Wide) -> _CrossInput:
@@ -115,7 +121,7 @@ def crossed_column(
     Features of several values give all combinations of them.
 
     Args:
-        keys: Names of features of text or integers, or categorical columns other than hashed ones.
+        keys: Names of features of text or numbers, of which the whole part counts, or categorical columns other than hashed ones.
         hash_bucket_size: Number of buckets.
         hash_key: The key of the hash function; `None` for TensorFlow's default.
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype, float32
+from lockstep.compat.tensorflow._error_kinds import ArgumentTypeError
 from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._spec import TensorSpec
 from lockstep.compat.tensorflow._tensor import as_host, to_text
@@ -64,14 +65,23 @@ def convert_to_tensor(
     # A hint is for Python's values; an array has its type.
     if dtype is None and isinstance(value, (int, float, list, tuple)):
         dtype = dtype_hint
+    if value is None:
+        raise ArgumentError("A tensor is made of numbers, text, lists of them, or arrays. Received: None.")
     xp, tensor = dispatch.pick(value)
     if dtype is None:
         return as_host(tensor) if xp is dispatch.HOST else tensor
     if xp is not dispatch.HOST:
         return cast(tensor, dtype)
     wanted = as_dtype(dtype)
+    if tensor.size == 0 and not isinstance(value, np.ndarray):
+        # A list of nothing is of any type.
+        return as_host(np.empty(tensor.shape, wanted.dtype))
     if (wanted.dtype == object) != (tensor.dtype == object):
-        raise ArgumentError(f"A tensor of {wanted.name} must be made of such values. Received: {value!r}.")
+        raise ArgumentTypeError(f"A tensor of {wanted.name} must be made of such values. Received: {value!r}.")
+    # An array is converted; Python's floats are no integers.
+    is_python = isinstance(value, (int, float, list, tuple))
+    if is_python and tensor.size and tensor.dtype.kind == "f" and wanted.dtype.kind in "iub":
+        raise ArgumentTypeError(f"A tensor of {wanted.name} must be made of such values. Received: {value!r}.")
     return as_host(to_text(tensor) if wanted.dtype == object else tensor.astype(wanted.dtype))
 
 

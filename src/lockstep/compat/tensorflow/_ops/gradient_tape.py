@@ -1,6 +1,5 @@
 """tf.GradientTape: in plain Python, in compiled code, in a replica's function and in a model_fn."""
 
-# ruff: noqa: D417
 
 from __future__ import annotations
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from lockstep._types import Tensor
+from lockstep.compat.tensorflow._error_kinds import as_invalid_argument
 from lockstep.compat.tensorflow._types import Argument
 
 
@@ -59,7 +61,7 @@ def name_of(value: Tensor) -> str:
         AttributeError: If no model_fn runs and nothing is compiled: there TensorFlow's tensors have no names either.
     """
     scope = model_fn_scope()
-    if scope is None and not isinstance(value, jax.core.Tracer):
+    if scope is None and not isinstance(value, Tracer):
         raise AttributeError("A tensor has a name in a model_fn only. Give it one with tf.identity(x, name=...) there.")
     if scope is None:
         return "Tensor:0"
@@ -87,7 +89,13 @@ def _record_result(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def recording(*args: Argument, **kwargs: Argument) -> Any:
-        value = function(*args, **kwargs)
+        try:
+            value = function(*args, **kwargs)
+        except (ValueError, TypeError, IndexError) as error:
+            converted = as_invalid_argument(error, function)
+            if converted is error:
+                raise
+            raise converted from error
         name = kwargs.get("name") if len(args) <= place else args[place]
         if name is not None:
             record(name, value)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
 import numpy as np
+from keras.src.backend.common.stateless_scope import in_stateless_scope
 
+from lockstep._engine.step.jaxprs import is_traced
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype
 from lockstep.compat.tensorflow._ops import dispatch
@@ -19,6 +21,7 @@ from lockstep.compat.tensorflow._ops.indexing import (
 from lockstep.compat.tensorflow._ops.random_in_model import initializer_of
 from lockstep.compat.tensorflow._tensor import as_host
 from lockstep.compat.tensorflow._types import DTypeLike, Initializer, ShapeLike, Trackable
+from lockstep.distribute.internal import InReplica, Mirrored
 from lockstep.errors import ArgumentError, UnsupportedError
 
 __all__ = ["Module", "Variable", "VariableAggregation", "VariableSynchronization"]
@@ -45,8 +48,13 @@ class VariableSynchronization:
 class Variable(keras.Variable):
     """A value that can be changed, and that Keras' layers track.
 
+    Attributes:
+        keeps_replica_values: True: without aggregation, replicas that assign different values each keep their own.
+
     Source: tf.Variable.
     """
+
+    keeps_replica_values = True
 
     def __init__(
         self,
@@ -88,18 +96,26 @@ class Variable(keras.Variable):
                 "A variable has the shape of its first value, and is held by JAX. validate_shape=False, "
                 "caching_device, variable_def and import_scope are TensorFlow's alone; leave them out."
             )
+        is_on_read = synchronization == VariableSynchronization.ON_READ
+        if trainable and is_on_read:
+            raise ArgumentError(
+                "A variable of which each replica has its own value (ON_READ) cannot be trained. Received: "
+                "trainable=True. Leave it out."
+            )
         value = initial_value() if callable(initial_value) else initial_value
         # In a model_fn a random first value is a tracer; the variable gets an initializer that draws it.
         drawn = initializer_of(value)
         xp, array = dispatch.pick(value)
         if array.dtype == object:
             raise UnsupportedError(f"A variable holds numbers. Received text: {value!r}. Keep it in a Python object.")
+        if drawn is None and in_stateless_scope():
+            drawn = _first_value(array)
         super().__init__(
             array if drawn is None else drawn,
             None if drawn is None else tuple(array.shape),
             # The name: Keras keeps text, and saves it.
             dtype=dispatch.usable_dtype(xp, array.dtype if dtype is None else dtype).name,
-            trainable=trainable is not False,
+            trainable=not is_on_read if trainable is None else trainable,
             aggregation=aggregation,
             synchronization=synchronization,
             name=name,
@@ -184,7 +200,25 @@ class Variable(keras.Variable):
         return np.asarray(self.value)[()]
 
 
+def _first_value(array: Any) -> Callable[..., Any]:
+    """Returns an initializer for a variable that is made while a function is traced, which gets its value afterwards.
+
+    Raises:
+        UnsupportedError: If the value is only known when the function runs.
+    """
+    if is_traced(array):
+        raise UnsupportedError(
+            "A variable that is made in a function of strategy.run, tf.function or model.fit keeps its first value "
+            f"when the function is traced. Received: a first value that is computed in it ({array}). Make it of "
+            "numbers, or of an initializer such as tf.zeros([3]), and assign the value."
+        )
+    return lambda shape, dtype=None: keras.ops.convert_to_tensor(np.asarray(array), dtype)
+
+
 def _number(value: Tensor, dtype: DTypeLike) -> Any:
+    # In merge_call a value of each replica is what this trace, of one of them, has.
+    if isinstance(value, (InReplica, Mirrored)):
+        value = value.value
     # Numbers of the host take the variable's type, so that a float may be set to 1.
     _, array = dispatch.pick(value)
     return array.astype(as_dtype(dtype).dtype) if isinstance(array, np.ndarray) else array

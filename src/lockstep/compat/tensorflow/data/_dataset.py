@@ -12,6 +12,7 @@ import numpy as np
 import lockstep.data as _data
 from lockstep._nest import map_structure
 from lockstep._types import PyTree, Tensor
+from lockstep.compat.tensorflow import errors
 from lockstep.compat.tensorflow._ops.named import is_of_replica
 from lockstep.compat.tensorflow._spec import as_specs
 from lockstep.compat.tensorflow._tensor import HostTensor, as_host, as_tensor
@@ -50,6 +51,13 @@ class Dataset(_data.Dataset):
 
     def __len__(self) -> int:
         return int(super().__len__())
+
+    def at(self, index: int) -> Any:
+        """Returns the element with a number; raises `tf.errors.OutOfRangeError` if there is none."""
+        try:
+            return super().at(index)
+        except IndexError as error:
+            raise errors.OutOfRangeError(str(error)) from None
 
     def options(self) -> Options:
         """Returns the options."""

@@ -8,7 +8,6 @@ import numpy as np
 
 from lockstep._nest import map_structure
 from lockstep._types import Element, PyTree
-from lockstep.compat.tensorflow import errors
 from lockstep.compat.tensorflow._tensor import as_host, as_tensor
 from lockstep.data import DatasetIterator
 from lockstep.data.internal import Optional as _Optional
@@ -66,10 +65,7 @@ class Iterator(DatasetIterator):
         Raises:
             tf.errors.OutOfRangeError: At the end.
         """
-        try:
-            return next(self)
-        except StopIteration:
-            raise errors.OutOfRangeError(None, None, "End of sequence") from None
+        return super().get_next()
 
     def get_next_as_optional(self, name: str | None = None) -> Optional:
         """Returns the next element as an `Optional`, without a value at the end."""

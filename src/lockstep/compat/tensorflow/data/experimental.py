@@ -16,6 +16,7 @@ from lockstep._nest import map_structure as _map_structure
 from lockstep._types import PyTree as _PyTree
 from lockstep._types import Tensor as _Tensor
 from lockstep.compat.tensorflow import _missing
+from lockstep.compat.tensorflow._forward import find_in_data as _find_in_data
 from lockstep.compat.tensorflow._types import Argument as _Argument
 from lockstep.compat.tensorflow._types import Dataset as _DatasetLike
 from lockstep.compat.tensorflow._types import DTypeLike as _DTypeLike
@@ -330,12 +331,10 @@ def parse_example_dataset(
     features: _Mapping[str, _Any], num_parallel_calls: int | None = 1, deterministic: bool | None = None
 ) -> _Transformation:
     """Parses batches of serialised examples, for `apply`. Source: tf.data.experimental.parse_example_dataset."""
-    from lockstep.compat.tensorflow import io
-
     if not features:
         raise _ArgumentError("Argument `features` cannot be None or empty. Received: none. Describe a feature.")
     return lambda dataset: dataset.map(
-        lambda serialized: io.parse_example(serialized, features), num_parallel_calls=num_parallel_calls
+        lambda serialized: _find_in_data("parse_example")(serialized, features), num_parallel_calls=num_parallel_calls
     )
 
 

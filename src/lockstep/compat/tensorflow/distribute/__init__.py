@@ -30,6 +30,9 @@ from lockstep.distribute import get_replica_context as get_replica_context
 from lockstep.distribute import get_strategy as get_strategy
 from lockstep.distribute import has_strategy as has_strategy
 from lockstep.distribute import in_cross_replica_context as in_cross_replica_context
+from lockstep.distribute.internal import InputReplicationMode as InputReplicationMode
+from lockstep.distribute.internal import StrategyExtended as StrategyExtended
+from lockstep.distribute.internal import experimental_set_strategy as experimental_set_strategy
 
 _LAZY = {name: f"{__name__}.{name}" for name in ("cluster_resolver", "experimental")}
 
@@ -38,13 +41,16 @@ __all__ += ["HierarchicalCopyAllReduce", "InputContext", "InputOptions", "Mirror
 __all__ += ["MultiWorkerMirroredStrategy", "NcclAllReduce", "OneDeviceStrategy", "ReduceOp", "ReductionToOneDevice"]
 __all__ += ["ReplicaContext", "RunOptions", "Strategy", "cluster_resolver", "experimental", "get_replica_context"]
 __all__ += ["ParameterServerStrategy", "get_strategy", "has_strategy", "in_cross_replica_context"]
+__all__ += ["InputReplicationMode", "StrategyExtended", "experimental_set_strategy"]
 
 _other = _missing.getter(__name__, _LAZY)
 
 
 def __getattr__(name: str) -> _Any:
     """Returns a name of lockstep.distribute, such as PerReplica."""
-    return getattr(_distribute, name) if name in _distribute.__all__ else _other(name)
+    # Its own module has names that only programs for TensorFlow need.
+    is_forwarded = name in _distribute.__all__ and name not in _LAZY
+    return getattr(_distribute, name) if is_forwarded else _other(name)
 
 
 __dir__ = _missing.lister(globals(), _LAZY)

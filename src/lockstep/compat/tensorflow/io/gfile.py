@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib as _contextlib
 import glob as _glob
 import os as _os
 import shutil as _shutil
@@ -13,11 +14,24 @@ from typing import Any as _Any
 from lockstep.compat.tensorflow._missing import getter as _getter
 from lockstep.compat.tensorflow._types import Argument as _Argument
 from lockstep.compat.tensorflow._types import PathLike as _PathLike
+from lockstep.compat.tensorflow.errors import AlreadyExistsError as _AlreadyExistsError
+from lockstep.compat.tensorflow.errors import PermissionDeniedError as _PermissionDeniedError
 from lockstep.compat.tensorflow.io._files import path_of as _path_of
 from lockstep.errors import DataNotFoundError as _DataNotFoundError
 
 __all__ = ["GFile", "copy", "exists", "glob", "isdir", "isfile", "join", "listdir", "makedirs", "mkdir", "remove"]
 __all__ += ["rename", "rmtree", "stat", "walk"]
+
+
+@_contextlib.contextmanager
+def _tensorflows_errors() -> _Iterator[None]:
+    """Raises the system's errors as those of tf.errors, which are the system's classes, too."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise _DataNotFoundError(f"The file must exist. Received: {error.filename}.") from None
+    except PermissionError as error:
+        raise _PermissionDeniedError(f"The system does not allow it. Received: {error.filename}.") from None
 
 
 def GFile(name: _PathLike, mode: str = "r") -> _IO[_Any]:
@@ -26,11 +40,9 @@ def GFile(name: _PathLike, mode: str = "r") -> _IO[_Any]:
     Raises:
         DataNotFoundError: If it is to be read and is not there.
     """
-    try:
-        # Python's own file: readers that want bytes give "rb", as TensorFlow's do.
+    # Python's own file: readers that want bytes give "rb", as TensorFlow's do.
+    with _tensorflows_errors():
         return open(_path_of(name), mode)
-    except FileNotFoundError:
-        raise _DataNotFoundError(f"The file must exist. Received: {_path_of(name)}.") from None
 
 
 def exists(path: _PathLike) -> bool:
@@ -57,7 +69,8 @@ def glob(pattern: _PathLike) -> list[str]:
 
 def listdir(path: _PathLike) -> list[str]:
     """Returns the names in a directory. Source: tf.io.gfile.listdir."""
-    return _os.listdir(_path_of(path))
+    with _tensorflows_errors():
+        return _os.listdir(_path_of(path))
 
 
 def makedirs(path: _PathLike) -> None:
@@ -68,39 +81,45 @@ def makedirs(path: _PathLike) -> None:
 
 def mkdir(path: _PathLike) -> None:
     """Makes a directory. Source: tf.io.gfile.mkdir."""
-    _os.mkdir(_path_of(path))
+    # It may be there, and it is no error.
+    if not isdir(path):
+        with _tensorflows_errors():
+            _os.mkdir(_path_of(path))
 
 
 def remove(path: _PathLike) -> None:
     """Removes a file. Source: tf.io.gfile.remove."""
-    _os.remove(_path_of(path))
+    with _tensorflows_errors():
+        _os.remove(_path_of(path))
 
 
 def rmtree(path: _PathLike) -> None:
     """Removes a directory and all in it. Source: tf.io.gfile.rmtree."""
-    _shutil.rmtree(_path_of(path))
+    with _tensorflows_errors():
+        _shutil.rmtree(_path_of(path))
 
 
 def copy(src: _PathLike, dst: _PathLike, overwrite: bool = False) -> None:
-    """Copies a file; raises FileExistsError if the target exists, unless `overwrite`. Source: tf.io.gfile.copy."""
+    """Copies a file; raises AlreadyExistsError if the target exists, unless `overwrite`. Source: tf.io.gfile.copy."""
     _refuse_existing(dst, overwrite)
-    _shutil.copyfile(_path_of(src), _path_of(dst))
+    with _tensorflows_errors():
+        _shutil.copyfile(_path_of(src), _path_of(dst))
 
 
 def rename(src: _PathLike, dst: _PathLike, overwrite: bool = False) -> None:
-    """Moves a file or directory; raises FileExistsError if the target exists, unless `overwrite`.
+    """Moves a file or directory; raises AlreadyExistsError if the target exists, unless `overwrite`.
 
     Source: tf.io.gfile.rename.
     """
     _refuse_existing(dst, overwrite)
     # os.rename would fail on Windows if the target is there.
-    _os.replace(_path_of(src), _path_of(dst))
+    with _tensorflows_errors():
+        _os.replace(_path_of(src), _path_of(dst))
 
 
 def _refuse_existing(path: _PathLike, overwrite: bool) -> None:
-    # TensorFlow's AlreadyExistsError is FileExistsError here.
     if not overwrite and exists(path):
-        raise FileExistsError(f"{_path_of(path)} exists. Give overwrite=True to replace it.")
+        raise _AlreadyExistsError(f"{_path_of(path)} exists. Give overwrite=True to replace it.")
 
 
 def join(path: _PathLike, *paths: _PathLike) -> str:
@@ -110,7 +129,8 @@ def join(path: _PathLike, *paths: _PathLike) -> str:
 
 def stat(path: _PathLike) -> _os.stat_result:
     """Returns what the system knows of a file. Source: tf.io.gfile.stat."""
-    return _Path(_path_of(path)).stat()
+    with _tensorflows_errors():
+        return _Path(_path_of(path)).stat()
 
 
 def walk(

@@ -191,7 +191,9 @@ def holds_text(inputs: PyTree) -> bool:
     if isinstance(inputs, dict):
         return any(map(holds_text, inputs.values()))
     if isinstance(inputs, (list, tuple)):
-        return any(map(holds_text, inputs[:1] if inputs and isinstance(inputs[0], (str, bytes, int, float)) else inputs))
+        return any(
+            map(holds_text, inputs[:1] if inputs and isinstance(inputs[0], (str, bytes, int, float)) else inputs)
+        )
     return isinstance(inputs, (str, bytes))
 
 

@@ -129,7 +129,8 @@ def get_collection(key: str, scope: str | None = None) -> list[Any]:
     if key == GraphKeys.LOCAL_VARIABLES:
         return local_variables(scope)
     if key == GraphKeys.METRIC_VARIABLES:
-        return [v for v in local_variables(scope) if v not in model.collections.get(_OWN_LOCALS, [])]
+        own = {id(v) for v in model.collections.get(_OWN_LOCALS, [])}
+        return [v for v in local_variables(scope) if id(v) not in own]
     if key == GraphKeys.GLOBAL_STEP:
         return [model.global_step]
     if key == GraphKeys.SUMMARIES:

@@ -60,3 +60,7 @@ _other = _missing_name(__name__)
 def __getattr__(name: str) -> _Any:
     # The same classes as tf.io's.
     return getattr(_importlib.import_module(_IO), name) if name in _FORWARDED else _other(name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_FORWARDED])

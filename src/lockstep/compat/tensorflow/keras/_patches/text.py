@@ -55,7 +55,9 @@ replaces(Functional, "_assert_input_compatibility")(_check_unless_prepared)
 replaces(keras.Sequential, "_assert_input_compatibility")(_check_unless_prepared)
 
 
-def _specify_prepared(original: Callable[..., Any], self: Model, inputs: PyTree, *args: Argument, **kwargs: Argument) -> Any:
+def _specify_prepared(
+    original: Callable[..., Any], self: Model, inputs: PyTree, *args: Argument, **kwargs: Argument
+) -> Any:
     if not is_prepared(inputs):
         return original(self, inputs, *args, **kwargs)
     cut = cut_of(self)
