@@ -10,7 +10,6 @@ import builtins
 import importlib
 import io
 import math
-import os
 import random
 import sys
 import tempfile
@@ -30,11 +29,22 @@ _drawn: Counter[str] = Counter()
 RESULTS: list[tuple[str, float]] = []
 
 
-def prepare(mode: str, full: bool) -> Any:
-    """Imports TensorFlow, or lockstep in its place, changes what is said above, and returns the module."""
+_prepared: set[str] = set()
+
+
+def begin(full: bool) -> None:
+    """Sets what a program begins with: the sizes of stand-ins, and the generators of Python and numpy."""
     if full:
         _stand_ins.SIZES.update(train=60000, test=10000)
-    os.environ["KERAS_HOME"] = str(Path(tempfile.gettempdir()) / f"third_party_keras_{mode}_{full}")
+    random.seed(0)
+    np.random.seed(0)
+
+
+def prepare(mode: str) -> None:
+    """Imports TensorFlow, or lockstep in its place, and changes what is said above; once in a process."""
+    if _prepared:
+        return
+    _prepared.add(mode)
     root = "tensorflow" if mode == "tensorflow" else "lockstep.compat.tensorflow"
     tf = importlib.import_module(root)
     _stubs()
@@ -46,10 +56,6 @@ def prepare(mode: str, full: bool) -> Any:
     _short(tf, mode)
     # Graphviz is a program of its own.
     tf.keras.utils.plot_model = lambda *_, **__: None
-    # Last, for imports may draw numbers.
-    random.seed(0)
-    np.random.seed(0)
-    return tf
 
 
 def _draw(key: str, shape: Any) -> Any:

@@ -1,5 +1,7 @@
 """Runs one program of `third_party`, cell by cell, in a process of its own: `python _third_party_child.py JOB.json`.
 
+With `--serve MODE` it forks one such process for each line of its input.
+
 It runs under TensorFlow's Python, too, so it imports nothing of lockstep by itself.
 """
 
@@ -45,6 +47,38 @@ class _Tee:
         return getattr(self._stream, name)
 
 
+def _serve(mode: str) -> None:
+    """Runs jobs whose files are named on standard input, each in a fork of this process, which imports but once."""
+    from tests.programs import _equal_conditions
+
+    _equal_conditions.prepare(mode)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        job = json.loads(Path(line.strip()).read_text())
+        process = os.fork()
+        if not process:
+            os.setsid()
+            os.environ.clear()
+            os.environ.update(job["environment"])
+            os.chdir(job["work"])
+            if not job["verbose"]:
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, 2)
+                os.dup2(null, 1)
+            try:
+                _main(job)
+            finally:
+                os._exit(0)
+        until = time.monotonic() + job["program_seconds"] + 60
+        while not os.waitpid(process, os.WNOHANG)[0]:
+            time.sleep(0.2)
+            if time.monotonic() > until:
+                os.killpg(process, signal.SIGKILL)
+                os.waitpid(process, 0)
+                break
+        print("done", flush=True)
+
+
 def _main(job: dict[str, Any]) -> None:
     warnings.simplefilter("ignore")
     began = time.monotonic()
@@ -53,7 +87,8 @@ def _main(job: dict[str, Any]) -> None:
     report: dict[str, Any] = {"cells": len(job["cells"]), "failures": [], "printed": {}, "losses": [], "ran": 0}
     out = Path(job["out"])
     out.write_text(json.dumps(report))
-    _equal_conditions.prepare(job["mode"], job["full"])
+    _equal_conditions.prepare(job["mode"])
+    _equal_conditions.begin(job["full"])
     sys.argv = job["argv"]
     sys.path[0:0] = [os.getcwd()]
     signal.signal(signal.SIGALRM, _raise_too_long)
@@ -140,7 +175,10 @@ def _raise_too_long(number: int, frame: object) -> None:
 
 
 if __name__ == "__main__":
-    _main(json.loads(Path(sys.argv[1]).read_text()))
+    if sys.argv[1] == "--serve":
+        _serve(sys.argv[2])
+    else:
+        _main(json.loads(Path(sys.argv[1]).read_text()))
     sys.stdout.flush()
     # Threads of the program may be waiting for ever.
     os._exit(0)

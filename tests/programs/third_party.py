@@ -103,7 +103,9 @@ def change(code: str, mode: str) -> str:
     return code
 
 
-def run(entry: Entry, directory: Path, mode: str, python: str, verbose: bool) -> dict[str, Any]:
+def run(
+    entry: Entry, directory: Path, mode: str, python: str, server: subprocess.Popen[str], verbose: bool
+) -> dict[str, Any]:
     """Runs one program on one side, and returns its report."""
     source = directory / entry.repository / entry.path
     cell_seconds, program_seconds = _SECONDS[mode]
@@ -127,44 +129,73 @@ def run(entry: Entry, directory: Path, mode: str, python: str, verbose: bool) ->
             job["cells"] = [{"kind": kind, "name": name, "number": 1}]
         job["argv"] = [source.name, *(argument.replace("{work}", work) for argument in entry.arguments)]
         count, configs = max(entry.workers, 1), _configs(entry.workers)
-        processes: list[subprocess.Popen[bytes]] = []
+        paths: list[Path] = []
         for rank in range(count):
-            out, path = Path(work) / f".report{rank}", Path(work) / f".job{rank}.json"
-            path.write_text(json.dumps(job | {"out": str(out)}))
-            environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3", "MPLBACKEND": "Agg"}
-            environment |= {"TF_ENABLE_ONEDNN_OPTS": "0", "PYTHONUTF8": "1", "TMPDIR": _mkdir(Path(work) / "tmp")}
-            environment.pop("TF_CONFIG", None)
+            environment = _environment(mode, Path(work))
             if entry.workers:
                 environment["TF_CONFIG"] = configs[rank]
-            extra = os.environ.get("THIRD_PARTY_PATH")
-            if mode == "lockstep":
-                environment["PYTHONPATH"] = extra or ""
-            output = None if verbose else subprocess.DEVNULL
-            command = [python, str(_CHILD), str(path)]
-            processes.append(
-                subprocess.Popen(
-                    command, cwd=work, env=environment, stdout=output, stderr=output, start_new_session=True
-                )
-            )
-        for process in processes:
-            try:
-                process.wait(timeout=program_seconds + 60)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-        for process in processes:
-            process.wait(timeout=60)
+            paths.append(Path(work) / f".job{rank}.json")
+            own = {"out": str(Path(work) / f".report{rank}"), "environment": environment, "work": work}
+            paths[-1].write_text(json.dumps(job | own))
+        codes = [0] if not entry.workers else _together(python, paths, program_seconds)
+        if not entry.workers:
+            assert server.stdin is not None and server.stdout is not None
+            server.stdin.write(f"{paths[0]}\n")
+            server.stdin.flush()
+            while server.stdout.readline() not in ("done\n", ""):
+                pass
         try:
             report = json.loads((Path(work) / ".report0").read_text())
         except (OSError, ValueError):
             report = {"cells": len(job["cells"]), "failures": [[0, "the process ended", ""]], "ran": 0}
-        if processes[0].returncode and not report["failures"]:
-            report["failures"].append([0, f"the process ended with {processes[0].returncode}", ""])
+        if any(codes) and not report["failures"]:
+            report["failures"].append([0, f"the processes ended with {codes}", ""])
         return report
 
 
-def _mkdir(path: Path) -> str:
-    path.mkdir(exist_ok=True)
-    return str(path)
+def _environment(mode: str, work: Path) -> dict[str, str]:
+    (work / "tmp").mkdir(exist_ok=True)
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3", "MPLBACKEND": "Agg"}
+    environment |= {"TF_ENABLE_ONEDNN_OPTS": "0", "PYTHONUTF8": "1", "TMPDIR": str(work / "tmp")}
+    # What Keras downloads; each program has its own.
+    environment |= {"KERAS_HOME": str(work / "tmp" / "keras")}
+    environment.pop("TF_CONFIG", None)
+    if mode == "lockstep":
+        environment["PYTHONPATH"] = os.environ.get("THIRD_PARTY_PATH", "")
+    return environment
+
+
+def _server(python: str, mode: str, work: Path, verbose: bool) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [python, str(_CHILD), "--serve", mode],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=None if verbose else subprocess.DEVNULL,
+        env=_environment(mode, work),
+        cwd=work,
+        text=True,
+    )
+
+
+def _together(python: str, paths: list[Path], seconds: int) -> list[int]:
+    """Runs workers, and returns how they ended."""
+    processes: list[subprocess.Popen[bytes]] = []
+    for path in paths:
+        job = json.loads(path.read_text())
+        output = None if job["verbose"] else subprocess.DEVNULL
+        command = [python, str(_CHILD), str(path)]
+        processes.append(
+            subprocess.Popen(
+                command, cwd=path.parent, env=job["environment"], stdout=output, stderr=output, start_new_session=True
+            )
+        )
+    for process in processes:
+        try:
+            process.wait(timeout=seconds + 60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(timeout=60)
+    return [process.returncode for process in processes]
 
 
 def _configs(workers: int) -> list[str]:
@@ -200,19 +231,27 @@ def main() -> None:
         return
     lines = options.results.read_text().splitlines() if options.results.exists() else []
     done = {(row["name"], row["side"]) for row in map(json.loads, lines)}
-    # Not in the order of the list, so that a part of it is a sample.
-    for entry in sorted(PROGRAMS, key=lambda entry: zlib.crc32(entry.name.encode())):
-        if options.only and not any(text in entry.name for text in options.only):
-            continue
-        for side in options.sides.split(","):
-            if ((entry.name, side) in done and not options.again) or (side == "tensorflow" and not options.tensorflow):
+    sides = [side for side in options.sides.split(",") if side == "lockstep" or options.tensorflow]
+    pythons = {"tensorflow": options.tensorflow, "lockstep": sys.executable}
+    with tempfile.TemporaryDirectory() as work:
+        servers = {side: _server(pythons[side], side, Path(work), options.verbose) for side in sides}
+        # Not in the order of the list, so that a part of it is a sample.
+        for entry in sorted(PROGRAMS, key=lambda entry: zlib.crc32(entry.name.encode())):
+            if options.only and not any(text in entry.name for text in options.only):
                 continue
-            python = options.tensorflow if side == "tensorflow" else sys.executable
-            report = run(entry, options.directory, side, python, options.verbose)
-            with options.results.open("a") as file:
-                file.write(json.dumps({"name": entry.name, "side": side, **report}) + "\n")
-            first = f"; {report['failures'][0]}" if report["failures"] else ""
-            print(f"{side} {report['ran']}/{report['cells']} {report.get('seconds')} s {entry.name}{first}", flush=True)
+            for side in sides:
+                if (entry.name, side) in done and not options.again:
+                    continue
+                report = run(entry, options.directory, side, pythons[side], servers[side], options.verbose)
+                with options.results.open("a") as file:
+                    file.write(json.dumps({"name": entry.name, "side": side, **report}) + "\n")
+                first = f"; {report['failures'][0]}" if report["failures"] else ""
+                took = f"{report['ran']}/{report['cells']} {report.get('seconds')} s"
+                print(f"{side} {took} {entry.name}{first}", flush=True)
+        for server in servers.values():
+            assert server.stdin is not None
+            server.stdin.close()
+            server.wait(timeout=60)
 
 
 if __name__ == "__main__":
