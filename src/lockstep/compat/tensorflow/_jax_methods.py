@@ -78,11 +78,14 @@ def _make_callable(cls: Any, name: str) -> None:
     """Makes a property a method for modules that import this package, where they call it."""
     cls = next(c for c in cls.__mro__ if name in vars(c))
     original = vars(cls)[name]
+    read, get_frame = original.fget, sys._getframe  # pyright: ignore[reportPrivateUsage]
 
     def get(self: Any) -> Any:
-        value = original.fget(self)
-        frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-        return (lambda: value) if _is_method_call(frame) and sees_tensorflow(frame) else value
+        value, frame = read(self), get_frame(1)
+        # Keras asks at every step, and reading an instruction copies the code: libraries first.
+        if id(frame.f_globals) in libraries or not sees_tensorflow(frame):
+            return value
+        return (lambda: value) if _is_method_call(frame) else value
 
     setattr(cls, name, property(get, original.fset, doc=original.__doc__))
 

@@ -16,7 +16,7 @@ _LIBRARIES = {*sys.stdlib_module_names, "jax", "jaxlib", "keras", "lockstep", "m
 _importers: set[str] = set()
 # What was found by the address of a module's names, and for which state of them: name, how many, what `tf` was.
 _found: dict[int, tuple[str, int, int, bool]] = {}
-# Libraries' names by address: JAX and Keras ask for shapes all the time. Each is kept, so that no other gets its address.
+# Names of libraries' modules by address, for JAX and Keras ask for shapes all the time; kept, so that it stays theirs.
 libraries: dict[int, dict[str, Any]] = {}
 # Whether code may have the package in names of its own, by its address; each is kept, too.
 _has_own_import: dict[int, tuple[CodeType, bool]] = {}
