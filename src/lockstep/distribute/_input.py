@@ -17,7 +17,7 @@ from lockstep._nest import opened
 from lockstep._types import Array, Batch
 from lockstep.distribute._context import running_scope
 from lockstep.distribute._values import per_replica
-from lockstep.errors import ArgumentError, EndOfDataError
+from lockstep.errors import ArgumentError, EndOfDataError, UnsupportedError
 
 if TYPE_CHECKING:
     from lockstep._engine.input.batch import WithPosition
