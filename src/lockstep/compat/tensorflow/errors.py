@@ -93,18 +93,20 @@ def _give_tensorflows_attributes(cls: Any) -> None:
 
     The classes must be lockstep's own: `except` clauses ask for them, and lockstep raises them.
     """
-    plain = cls.__init__
 
-    def __init__(self: Any, *arguments: object) -> None:
+    # Not in __init__: it finds the page of an error by the code that calls it, and would find this module.
+    def __new__(kind: Any, *arguments: object, **named: object) -> Any:
+        error = super(cls, kind).__new__(kind, *arguments, **named)
         # lockstep gives one text; TensorFlow's programs an operation's definition, the operation, and the text.
-        is_tensorflows = len(arguments) in (3, 4) and not isinstance(arguments[0], str)
-        plain(self, *([arguments[2]] if is_tensorflows else arguments))
-        if is_tensorflows:
-            self.args = (arguments[2],)
-            self.node_def, self.op = arguments[:2]
+        if len(arguments) in (3, 4) and not isinstance(arguments[0], str):
+            error.node_def, error.op, error.tensorflows_text = arguments[:3]
+        return error
 
-    cls.__init__ = __init__
-    cls.op = cls.node_def = None
+    def __str__(self: Any) -> str:
+        return super(cls, self).__str__() if self.tensorflows_text is None else str(self.tensorflows_text)
+
+    cls.__new__, cls.__str__ = __new__, __str__
+    cls.op = cls.node_def = cls.tensorflows_text = None
     cls.error_code = property(_code_of, doc="TensorFlow's number of this kind of error.")
     cls.experimental_payloads = property(lambda self: {}, doc="An empty dict: errors carry no more than their text.")
 
