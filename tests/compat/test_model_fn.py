@@ -615,7 +615,6 @@ def test_names_of_programs(path: str) -> None:
         ("compat.v1.train", "shuffle_batch", "tf.data.Dataset"),
         ("compat.v1.train", "QueueRunner", "optimizers and hooks"),
         ("compat.v1.saved_model", "load", "docs/tensorflow_names.md"),
-        ("saved_model", "save", "model.export"),
         ("estimator", "tpu", "docs/tensorflow_names.md"),
     ],
 )

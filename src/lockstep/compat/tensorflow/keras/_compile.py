@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import keras
@@ -49,7 +50,10 @@ def _to_metric(given: PyTree) -> Any:
         return [_to_metric(value) for value in given]
     if isinstance(given, str) and inspect.isclass(getattr(keras.metrics, given, None)):
         # Keras 3 names the metric "AUC"; Keras 2 makes one, whose name is "auc".
-        return getattr(keras.metrics, given)()
+        metric = getattr(keras.metrics, given)()
+        # The names of Keras 3's objects are counted; that of a metric given as text is the same in every model.
+        metric.name = re.sub(r"_\d+$", "", metric.name)
+        return metric
     return given
 
 
