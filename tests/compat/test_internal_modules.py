@@ -16,7 +16,7 @@ ROOT = "lockstep.compat.tensorflow.python"
     [
         ("framework.ops", "convert_to_tensor", tf.convert_to_tensor),
         ("framework.dtypes", "int32", tf.int32),
-        ("ops.math_ops", "reduce_mean", tf.compat.v1.reduce_mean),
+        ("ops.math_ops", "reduce_mean", tf.reduce_mean),
         ("ops.array_ops", "where_v2", tf.where),
         ("data.ops.dataset_ops", "DatasetV2", tf.data.Dataset),
         ("data.ops.dataset_ops", "AUTOTUNE", tf.data.AUTOTUNE),

@@ -90,7 +90,6 @@ def test_rows_are_shuffled_among_as_many_as_asked_for() -> None:
         ({"x": {"a": np.arange(4)}, "y": {"a": np.arange(4)}}, "1 duplicate keys are found in both x and y"),
         ({"batch_size": 0}, "batch_size must be"),
         ({"batch_size": 2.5}, "batch_size must be"),
-        ({"num_epochs": 0}, "num_epochs must be"),
         ({"queue_capacity": 0}, "queue_capacity must be"),
         ({"num_threads": 0}, "num_threads must be"),
         ({"num_threads": 2}, "num_threads must be 1"),

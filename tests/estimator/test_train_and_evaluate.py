@@ -70,7 +70,7 @@ def test_without_max_steps_the_end_of_the_data_is_the_end(tmp_path: Path) -> Non
     # An exporter is called once for an evaluation; that this is the last one is known to a FinalExporter alone.
     assert final.told == []
     assert metrics["global_step"] == 30
-    assert all(exported)
+    assert exported == [str(tmp_path / "export" / "notes" / "30").encode(), None]
 
 
 def test_throttle(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

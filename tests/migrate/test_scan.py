@@ -101,7 +101,6 @@ def test_everything_of_a_module_at_once() -> None:
         ("tf.raw_ops.Add", "missing", "Use the function of tf"),
         ("tf.data.Dataset.no_such", "missing", "is not available"),
         ("tf.python.client.device_lib", "missing", "internal to TensorFlow"),
-        ("tf.keras.layers.StringLookup", "missing", "needs TensorFlow itself"),
         ("tf.feature_column.sequence_numeric_column", "missing", "raises an error"),
         ("tensorflow_hub.KerasLayer", "missing", "a package of its own"),
         ("tf.GradientTape in plain Python", "missing", "strategy.run"),

@@ -66,7 +66,8 @@ ALLOWED: dict[str, set[str]] = {
     # Nothing imports compat.
     "compat": {
         *("_decoded_size", "_engine.runtime", "_engine.step", "_messages", "_nest", "_text", "checkpoint"),
-        *("cluster_resolver", "config", "data", "datasets", "distribute", "estimator", "saved_model", "training"),
+        *("cluster_resolver", "config", "data", "datasets", "distribute", "estimator", "saved_model"),
+        *("summary", "training"),
     },
     # Nothing imports _migrate but the command line, when one of its commands is used.
     "_migrate": {"checkpoint", "compat", "saved_model"},

@@ -66,6 +66,8 @@ class UnknownError(OpError):
     """Error for `except` clauses: lockstep never raises it. Source: tf.errors.UnknownError."""
 
 
+# Py_TPFLAGS_HEAPTYPE: a class that a class statement made.
+_HEAP_TYPE = 1 << 9
 # The innermost class that is named here counts.
 _CODES: dict[type[Exception], int] = {
     OutOfRangeError: OUT_OF_RANGE,
@@ -88,6 +90,13 @@ def _code_of(error: Exception) -> int:
     return next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), UNKNOWN)
 
 
+def _built_in_base(kind: type[Any]) -> type[Any]:
+    """Returns the class of Python's that an object of this class is laid out as: the only one that may allocate it."""
+    while kind.__flags__ & _HEAP_TYPE:
+        kind = kind.__base__
+    return kind
+
+
 def _give_tensorflows_attributes(cls: Any) -> None:
     """Gives lockstep's errors `op`, `node_def` and `error_code`, and TensorFlow's arguments `(node_def, op, message)`.
 
@@ -96,7 +105,7 @@ def _give_tensorflows_attributes(cls: Any) -> None:
 
     # Not in __init__: it finds the page of an error by the code that calls it, and would find this module.
     def __new__(kind: Any, *arguments: object, **named: object) -> Any:
-        error = super(cls, kind).__new__(kind, *arguments, **named)
+        error = _built_in_base(kind).__new__(kind, *arguments, **named)
         # lockstep gives one text; TensorFlow's programs an operation's definition, the operation, and the text.
         if len(arguments) in (3, 4) and not isinstance(arguments[0], str):
             error.node_def, error.op, error.tensorflows_text = arguments[:3]

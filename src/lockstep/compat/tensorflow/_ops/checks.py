@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -32,9 +31,6 @@ __all__ += ["enable_check_numerics", "disable_check_numerics", "is_numeric_tenso
 
 _FLAG = "LOCKSTEP_CHECK_COMPILED"
 _MEANING = "assertions of tf.debugging are also checked in compiled code, by a call of the host in each step"
-_log = logging.getLogger("lockstep")
-# One message for each rule: a model_fn is traced several times.
-_told: set[str] = set()
 
 
 def _verify(test: Callable[..., Any], rule: str, message: str | None, *tensors: Tensor) -> None:
@@ -59,14 +55,12 @@ def _verify(test: Callable[..., Any], rule: str, message: str | None, *tensors: 
         return
     elif environment.env_flag(_FLAG, _MEANING, default=False):
         jax.debug.callback(check, *arrays)
-    elif rule not in _told:
-        _told.add(rule)
-        # TensorFlow checks in each step, and so does XLA only by calling the host back.
-        _log.warning(
-            "An assertion in compiled code is not checked: elements must be %s. Set %s=1 in the environment to check "
-            "it in each step, which makes steps slower, or check in a data set's map function.",
-            rule,
-            _FLAG,
+    else:
+        # Map functions of datasets then run once per element, and a tf.function as it is: there values are known.
+        raise UnsupportedError(
+            "Values are checked where they are known, and here JAX is compiling. Check before, in a dataset's map "
+            f"function, or set {_FLAG}=1 in the environment: each step then calls the host, and is slower. For NaN: "
+            "jax.config.update('jax_debug_nans', True)."
         )
 
 
