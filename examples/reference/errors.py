@@ -36,6 +36,20 @@ try:
 except ls.errors.InputError as error:
     print(error)
 
+# %% The end of a data set, where elements are asked for one by one
+elements = iter(ls.data.Dataset.range(1))
+elements.get_next()
+try:
+    elements.get_next()
+except ls.errors.EndOfDataError as error:
+    print(error)
+
+# %% A value that is wrong, be it an argument's or the data's
+try:
+    ls.data.Dataset.range(4).batch(0)
+except ls.errors.InvalidValueError as error:
+    print(error.message)
+
 # %% A checkpoint that is damaged
 with ls.checkpoint.CheckpointStore(f"{folder}/model") as store:
     store.save(1, {"w": np.ones(3)})
