@@ -8,10 +8,13 @@ import re
 _DIFFERENCES: tuple[tuple[str, str], ...] = (
     (
         r"tf\.GradientTape",
-        "Under strategy.run and tf.function; in plain Python take derivatives of functions with jax.value_and_grad.",
+        "In a function of strategy.run on several replicas a tape has gradient alone, of that replica.",
     ),
     (r"tf\.gradients", "Inside of a model_fn; derivatives are averages over the replicas."),
-    (r"tf\.function", "It calls the function; fit, strategy.run and Dataset.map compile what they run by themselves."),
+    (
+        r"tf\.function",
+        "It is compiled where it can be; Python's conditions and loops over tensors run operation by operation.",
+    ),
     (r"tf\.control_dependencies", "Operations are carried out where they are written; nothing is left to order."),
     (
         r"tf\.(random\..*|random_(uniform|normal|shuffle|crop)|set_random_seed|truncated_normal)",
@@ -33,7 +36,10 @@ _DIFFERENCES: tuple[tuple[str, str], ...] = (
     ),
     (r"tf\.config\.list_.*", "It does not start JAX, so that a strategy can be created after it."),
     (r"tf\.errors\..*", "lockstep's errors under TensorFlow's names; some are for except clauses only."),
-    (r"tf\.debugging\.assert_.*|tf\.assert_.*|tf\.Assert", "Values are checked where they are known, on the host."),
+    (
+        r"tf\.debugging\.assert_.*|tf\.assert_.*|tf\.Assert",
+        "Values are checked where they are known; in a model_fn after the step.",
+    ),
     (r"tf\.Variable", "A variable of Keras: numbers of a fixed shape, no text."),
     (
         r"tf\.summary\..*",
