@@ -103,7 +103,6 @@ def test_everything_of_a_module_at_once() -> None:
         ("tf.python.client.device_lib", "missing", "internal to TensorFlow"),
         ("tf.feature_column.sequence_numeric_column", "missing", "raises an error"),
         ("tensorflow_hub.KerasLayer", "missing", "a package of its own"),
-        ("tf.GradientTape in plain Python", "missing", "strategy.run"),
     ],
 )
 def test_answers_are_those_of_the_modules(name: str, status: str, advice: str) -> None:
@@ -195,30 +194,6 @@ def test_other_lines_stay(lines: list[str]) -> None:
     for old, new in zip(code.splitlines(), changed.splitlines(), strict=True):
         assert old == new or "import" in new
     assert rewrite(changed, changed) == changed, "twice is once"
-
-
-def test_tapes_in_plain_python_are_told_from_those_that_are_compiled(tmp_path: Path) -> None:
-    file = tmp_path / "tapes.py"
-    file.write_text(
-        "import tensorflow as tf\n"
-        "@tf.function\n"
-        "def compiled():\n"
-        "    with tf.GradientTape() as tape: helper()\n"
-        "def helper():\n"
-        "    with tf.GradientTape() as tape: pass\n"
-        "def given():\n"
-        "    with tf.GradientTape() as tape: pass\n"
-        "strategy.run(given, args=())\n"
-        "class M(tf.keras.Model):\n"
-        "    def train_step(self, data):\n"
-        "        with tf.GradientTape() as tape: pass\n"
-        "def plain():\n"
-        "    with tf.GradientTape() as tape: pass\n"
-        "with tf.GradientTape() as tape: pass\n"
-    )
-    (scan,) = scan_path(file)
-    assert scan.places["tf.GradientTape"] == ["4", "6", "8", "12"]
-    assert scan.places["tf.GradientTape in plain Python"] == ["14", "15"]
 
 
 def notebook(*sources: str | list[str]) -> str:

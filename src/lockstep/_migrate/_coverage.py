@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import Any, Literal
 
 from lockstep._migrate._differences import difference_of
-from lockstep._migrate._tapes import ADVICE, PLAIN_TAPE
 from lockstep._migrate._uses import OTHERS
 
 Status = Literal["there", "differs", "missing"]
@@ -45,8 +44,6 @@ class Answer:
 @functools.cache
 def answer(name: str) -> Answer:
     """Returns what lockstep has for one of TensorFlow's names, such as "tf.data.Dataset"."""
-    if name == PLAIN_TAPE:
-        return Answer("missing", ADVICE)
     root = name.partition(".")[0]
     if root in OTHERS:
         return Answer("missing", f"{root}: {_OTHER}")

@@ -13,7 +13,7 @@ _DIFFERENCES: tuple[tuple[str, str], ...] = (
     (r"tf\.gradients", "Inside of a model_fn; derivatives are averages over the replicas."),
     (
         r"tf\.function",
-        "It is compiled where it can be; Python's conditions and loops over tensors run operation by operation.",
+        "It is compiled; Python's conditions on tensors run operation by operation.",
     ),
     (r"tf\.control_dependencies", "Operations are carried out where they are written; nothing is left to order."),
     (
@@ -38,7 +38,7 @@ _DIFFERENCES: tuple[tuple[str, str], ...] = (
     (r"tf\.errors\..*", "lockstep's errors under TensorFlow's names; some are for except clauses only."),
     (
         r"tf\.debugging\.assert_.*|tf\.assert_.*|tf\.Assert",
-        "Values are checked where they are known; in a model_fn after the step.",
+        "Where values are known; in a model_fn after the step.",
     ),
     (r"tf\.Variable", "A variable of Keras: numbers of a fixed shape, no text."),
     (

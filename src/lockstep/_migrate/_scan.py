@@ -11,7 +11,6 @@ from pathlib import Path
 from lockstep._migrate._coverage import Answer, answer, names_of
 from lockstep._migrate._imports import rewrite
 from lockstep._migrate._sources import Cell, Program, find_programs, read_program
-from lockstep._migrate._tapes import PLAIN_TAPE, TAPE, compiled_functions, plain_tapes
 from lockstep._migrate._uses import Scope, find_uses
 from lockstep.errors import InputError
 
@@ -62,18 +61,13 @@ def _scan_file(path: Path) -> FileScan:
     except InputError as error:
         scan.error = str(error)
         return scan
-    # All cells first: a function of one is given to strategy.run in another.
-    trees = dict(_parse(path, program, scan))
-    compiled, scope = compiled_functions(list(trees.values())), Scope()
+    trees, scope = dict(_parse(path, program, scan)), Scope()
     texts: dict[int | None, str] = {}
     for cell in program.cells:
         if cell.number not in trees:
             continue
-        tree = trees[cell.number]
-        plain = plain_tapes(tree, compiled)
-        for use in find_uses(tree, scope, names_of):
-            name = PLAIN_TAPE if use.name == TAPE and use.line in plain else use.name
-            places = scan.places.setdefault(name, [])
+        for use in find_uses(trees[cell.number], scope, names_of):
+            places = scan.places.setdefault(use.name, [])
             if (place := cell.place(use.line)) not in places:
                 places.append(place)
         changed = rewrite(cell.code, cell.text)

@@ -92,9 +92,10 @@ def _code_of(error: Exception) -> int:
 
 def _built_in_base(kind: type[Any]) -> type[Any]:
     """Returns the class of Python's that an object of this class is laid out as: the only one that may allocate it."""
-    while kind.__flags__ & _HEAP_TYPE:
-        kind = kind.__base__
-    return kind
+    base: Any = kind
+    while base.__flags__ & _HEAP_TYPE:
+        base = base.__base__
+    return base
 
 
 def _give_tensorflows_attributes(cls: Any) -> None:
