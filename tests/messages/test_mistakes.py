@@ -81,7 +81,7 @@ EXPECTED = {
         "is not a usable checkpoint", "model.ckpt-1.npz", "Take another one", "checkpoints"
     ),
     "an_old_name_of_tensorflow": Expected(
-        "no graphs and sessions", "tf.Session", "Call functions with values", "tensorflow-names"
+        "no graphs and sessions", "tf.Session", "Put what builds the graph into a model_fn", "tensorflow-names"
     ),
     "a_model_fn_without_features": Expected("must include features", "Received: ", "Example: ", "estimator"),
     "a_training_of_no_steps": Expected("steps > 0", "Received: 0", "Example: steps=1000", "estimator"),

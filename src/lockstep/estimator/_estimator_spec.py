@@ -256,7 +256,8 @@ def _check_leaves(value: PyTree, name: str) -> None:
 def _check_updated(metric: keras.metrics.Metric) -> None:
     """Refuses a metric that has seen no batch, and would report its first value."""
     scope = current()
-    if scope is None or scope.mode != ModeKeys.EVAL or not metric.variables:
+    # A call that is traced for its values alone notes no updates.
+    if scope is None or scope.is_read_only or scope.mode != ModeKeys.EVAL or not metric.variables:
         return
     if not scope.assigned & {scope.key_of(variable) for variable in metric.variables}:
         raise ArgumentError(

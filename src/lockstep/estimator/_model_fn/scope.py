@@ -137,6 +137,11 @@ class ModelScope(keras.StatelessScope):
         """Returns the variables registered so far, by key."""
         return dict(self._keys)
 
+    @property
+    def is_read_only(self) -> bool:
+        """Returns whether assignments of this call are left out."""
+        return self._is_read_only
+
     def key_of(self, variable: Variable) -> str:
         """Returns the name of a variable in checkpoints, such as "dense/kernel"."""
         registered = self._registered.get(id(variable))
