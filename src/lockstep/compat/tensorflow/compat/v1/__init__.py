@@ -48,7 +48,8 @@ __all__ += _initializers.__all__
 __all__ += _scopes.__all__
 __all__ += _switches.__all__
 __all__ += _variables.__all__
-__all__ += _names.RENAMED  # pyright: ignore[reportUnsupportedDunderAll]
+# A list of its own, for tools that read this text take names alone.
+__all__.extend(_names.RENAMED)  # pyright: ignore[reportUnsupportedDunderAll]
 
 _missing_name = _missing.getter(__name__, _LAZY)
 
