@@ -85,7 +85,7 @@ def _look_up(module: str, name: str) -> _Any:
         raise missing
     error = AttributeError(
         f"tf{internal.removeprefix('tensorflow')}.{name} is internal to TensorFlow, which has no public name for it. "
-        "Use a public name of TensorFlow that docs/tensorflow.md lists, Keras, or JAX."
+        "Use a public name of TensorFlow that docs/tensorflow_names.md lists, Keras, or JAX."
     )
     error.add_note(_pointer("tensorflow-names"))
     raise error

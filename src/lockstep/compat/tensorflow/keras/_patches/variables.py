@@ -15,7 +15,7 @@ _original = Variable._maybe_autocast  # pyright: ignore[reportPrivateUsage]
 _of_scope = StatelessScope.get_current_value
 
 
-def _told(variable: Any, value: Any) -> Any:
+def _value_on_tape(variable: Any, value: Any) -> Any:
     """Returns the array that stands for a variable's value on an open tape; without one, the value."""
     recording = innermost()
     return value if recording is None or value is None else recording.read(variable, value)
@@ -24,15 +24,15 @@ def _told(variable: Any, value: Any) -> Any:
 @functools.wraps(_original)
 def _read(self: Any, value: Any) -> Any:
     # Keras hands it each value that is read, whatever it comes from.
-    return _original(self, _told(self, value))
+    return _original(self, _value_on_tape(self, value))
 
 
 @functools.wraps(_of_scope)
 def _read_in_scope(self: Any, variable: Any) -> Any:
     # Regularizers take values from here.
-    return _told(variable, _of_scope(self, variable))
+    return _value_on_tape(variable, _of_scope(self, variable))
 
 
 Variable._maybe_autocast = _read  # pyright: ignore[reportPrivateUsage]
 StatelessScope.get_current_value = _read_in_scope
-Scope.reader = staticmethod(_told)
+Scope.reader = staticmethod(_value_on_tape)
