@@ -40,7 +40,7 @@ from lockstep.estimator._run_config import RunConfig
 from lockstep.estimator._tensorflow_checkpoint import translate
 from lockstep.estimator._types import Strategy
 from lockstep.estimator._warm_start import WarmStartSettings, warm_start_values
-from lockstep.estimator._weights import kept, load_weights
+from lockstep.estimator._weights import hold_checkpoint, load_weights
 
 _log = logging.getLogger("lockstep")
 
@@ -300,7 +300,7 @@ class CompiledModelFn:
 def restore(variables: Variables, path: str) -> Values:
     """Returns the variables in a checkpoint; local ones get new values."""
     # Pinned: a training that goes on meanwhile keeps only the newest few, and must not delete this one.
-    with kept(path):
+    with hold_checkpoint(path):
         return restore_loaded(variables, load_weights(path))
 
 

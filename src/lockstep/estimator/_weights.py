@@ -42,7 +42,7 @@ def load_weights(path: str | bytes | os.PathLike[str]) -> checkpoint.Checkpoint:
 
 
 @contextlib.contextmanager
-def kept(path: str | bytes | os.PathLike[str]) -> Generator[None]:
+def hold_checkpoint(path: str | bytes | os.PathLike[str]) -> Generator[None]:
     """Keeps a training that goes on from deleting this checkpoint, within the context."""
     name = os.fsdecode(path)
     # Nobody deletes exports.

@@ -29,7 +29,7 @@ from lockstep.estimator._export.receivers import (
 from lockstep.estimator._mode_keys import ModeKeys
 from lockstep.estimator._model_fn.function import Data, ModelFunction
 from lockstep.estimator._model_fn.variables import Variables
-from lockstep.estimator._weights import kept
+from lockstep.estimator._weights import hold_checkpoint
 from lockstep.saved_model import (
     CLASSIFY_METHOD_NAME,
     DEFAULT_SERVING_SIGNATURE_DEF_KEY,
@@ -77,7 +77,7 @@ def export_checkpoint(
     functions: dict[str, SignatureFunction] = {}
     variables: dict[str, Any] = {}
     # A training that goes on must not delete the checkpoint meanwhile.
-    with contextlib.nullcontext() if path is None else kept(path):
+    with contextlib.nullcontext() if path is None else hold_checkpoint(path):
         for mode, receiver_fn in receiver_fns.items():
             if mode not in _TAGS:
                 raise UnsupportedError(
