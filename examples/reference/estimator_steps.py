@@ -129,7 +129,7 @@ def model_fn(features, labels, mode):
 run(model_fn)
 
 
-# %% The global step in a hook
+# %% The global step in a hook: a value that is asked for with a step is of before the step is counted
 class Steps(ls.estimator.SessionRunHook):
     def before_run(self, run_context):
         step = ls.estimator.train.get_global_step()
@@ -137,7 +137,7 @@ class Steps(ls.estimator.SessionRunHook):
         return ls.estimator.SessionRunArgs(step)
 
     def after_run(self, run_context, run_values):
-        assert ls.estimator.train.global_step(run_context.session) == run_values.results
+        assert ls.estimator.train.global_step(run_context.session) == run_values.results + 1
 
 
 estimator = ls.estimator.Estimator(trained_by(lambda: ls.estimator.train.AdagradOptimizer(0.1)), f"{folder}/steps")

@@ -12,6 +12,7 @@ import pytest
 
 import lockstep.compat.tensorflow as tf
 from lockstep.errors import ArgumentError
+from lockstep.testing import TaskError
 
 INVALID: dict[str, Callable[[], Any]] = {
     "index": lambda: tf.constant([1, 2])[5],
@@ -64,6 +65,12 @@ def test_programs_raise_them_with_tensorflows_arguments() -> None:
     assert [tf.errors.NotFoundError(None, None, "x").error_code, ArgumentError("x").error_code] == [5, 3]  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(tf.errors.OpError):
         raise tf.errors.InvalidArgumentError(None, None, "wrong")
+
+
+def test_errors_with_arguments_of_their_own_keep_their_text() -> None:
+    error = TaskError({"worker 1": "disk gone"}, {"worker 1": "output"}, {"worker 0": "done"})
+    assert str(error).startswith("worker 1 failed.\ndisk gone")
+    assert (error.op, error.results) == (None, {"worker 0": "done"})  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_the_end_of_a_dataset() -> None:

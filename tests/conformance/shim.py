@@ -138,7 +138,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def see_methods(module: str) -> None:
     """Lets a module of tests see TensorFlow's methods of arrays, as one that imports lockstep.compat does."""
-    importlib.import_module(f"{_COMPAT}._jax_methods")._importers.add(module)
+    importlib.import_module(f"{_COMPAT}._visibility").note_importer(module)
 
 
 def look_up(module: str, name: str) -> Any:

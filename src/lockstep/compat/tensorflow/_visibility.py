@@ -28,7 +28,12 @@ def note_import(frame: FrameType) -> None:
     `from lockstep.compat.tensorflow.keras.layers import Dense` leaves Keras' own class in the module, which does not
     tell where it has come from.
     """
-    _importers.add(frame.f_globals.get("__name__", ""))
+    note_importer(frame.f_globals.get("__name__", ""))
+
+
+def note_importer(module: str) -> None:
+    """Remembers that the module of this name sees TensorFlow's attributes."""
+    _importers.add(module)
 
 
 def imports_compat(frame: FrameType) -> bool:
