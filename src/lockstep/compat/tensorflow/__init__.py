@@ -125,6 +125,7 @@ _PARTS = (
         "saved_model",
         "nest",
         "ragged",
+        "sets",
         "sparse",
         "signal",
         "strings",

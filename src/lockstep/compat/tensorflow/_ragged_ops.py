@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -52,6 +53,9 @@ _BY_VALUE = {
     ),
     *("adjust_brightness", "floordiv", "floormod", "squared_difference", "is_nan", "is_finite", "where"),
 }
+# Functions that take ragged tensors themselves.
+_OWN = {"bytes_split", "ngrams", "unicode_decode", "unicode_decode_with_offsets", "unicode_encode", "unicode_split"}
+_OWN |= {"unicode_split_with_offsets"}
 _SEGMENTS = {
     "reduce_sum": segments.unsorted_segment_sum,
     "reduce_prod": segments.unsorted_segment_prod,
@@ -355,6 +359,9 @@ def compute(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwar
     """Computes a function of this package for ragged arguments."""
     if name in _FUNCTIONS:
         return _FUNCTIONS[name](*args, **kwargs)
+    if name in _OWN:
+        # Without what asks for this function again.
+        return inspect.unwrap(function)(*args, **kwargs)
     if name == "reduce_join":
         return _reduce_join(function, *args, **kwargs)
     if name.startswith("reduce_"):
