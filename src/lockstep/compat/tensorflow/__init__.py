@@ -47,6 +47,7 @@ from lockstep.compat.tensorflow._ops.elementwise import *
 from lockstep.compat.tensorflow._ops.function import *
 from lockstep.compat.tensorflow._ops.gradient_tape import *
 from lockstep.compat.tensorflow._ops.indexing import *
+from lockstep.compat.tensorflow._ops.patches import extract_volume_patches as extract_volume_patches
 from lockstep.compat.tensorflow._ops.products import *
 from lockstep.compat.tensorflow._ops.reduce import argmax as argmax
 from lockstep.compat.tensorflow._ops.reduce import argmin as argmin
@@ -155,6 +156,7 @@ __all__ = [
     "as_tensor",
 ]
 __all__ += ["assert_equal", "assert_greater", "assert_less", "assert_rank", "constant_initializer", "cumsum"]
+__all__ += ["extract_volume_patches"]
 __all__ += ["is_tensor", "newaxis", "ones_initializer", "random_normal_initializer", "random_uniform_initializer"]
 __all__ += ["reduce_all", "reduce_any", "reduce_logsumexp", "reduce_max", "reduce_mean", "reduce_min", "reduce_prod"]
 __all__ += ["reduce_sum", "zeros_initializer"]

@@ -93,10 +93,6 @@ ADVICE: dict[str, str] = {
     "tf.parse_single_example": "Use tf.io.parse_single_example.",
     "tf.python_io": "Use tf.io.TFRecordWriter and tf.data.TFRecordDataset.",
     "tf.gfile": "Use tf.io.gfile.",
-    "tf.image.sample_distorted_bounding_box": "Use tf.image.random_crop and tf.image.resize, or a "
-    "RandomCrop layer of Keras.",
-    "tf.image.non_max_suppression": "Use the functions of keras.ops.image and keras_hub.",
-    "tf.image.crop_and_resize": "Use tf.image.crop_to_bounding_box and tf.image.resize.",
     "tf.config.experimental_connect_to_cluster": _TPU,
     "tf.distribute.TPUStrategy": _TPU,
     "tf.distribute.experimental.TPUStrategy": _TPU,
