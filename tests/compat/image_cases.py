@@ -37,10 +37,14 @@ UNIT = [[[[v / 16 for v in pixel] for pixel in row] for row in image] for image 
 
 CASES: dict[str, Case] = {
     "crop_and_resize": lambda tf, c: tf.image.crop_and_resize(c(X), c(BOXES), c([0, 1, 0]), [3, 4]),
-    "crop_and_resize_nearest": lambda tf, c: tf.image.crop_and_resize(c(X), c([[0.11, 0.2, 0.83, 0.91], BOXES[2]]), c([0, 1]), [3, 4], "nearest", -1.0),
+    "crop_and_resize_nearest": lambda tf, c: tf.image.crop_and_resize(
+        c(X), c([[0.11, 0.2, 0.83, 0.91], BOXES[2]]), c([0, 1]), [3, 4], "nearest", -1.0
+    ),
     "crop_and_resize_one": lambda tf, c: tf.image.crop_and_resize(c(X), c(BOXES), c([1, 1, 0]), [1, 2]),
     "extract_patches": lambda tf, c: tf.image.extract_patches(c(X), [1, 2, 3, 1], [1, 2, 1, 1], [1, 1, 1, 1], "VALID"),
-    "extract_patches_rates": lambda tf, c: tf.image.extract_patches(c(X), [1, 3, 2, 1], [1, 2, 2, 1], [1, 1, 2, 1], "SAME"),
+    "extract_patches_rates": lambda tf, c: tf.image.extract_patches(
+        c(X), [1, 3, 2, 1], [1, 2, 2, 1], [1, 1, 2, 1], "SAME"
+    ),
     "extract_volume_patches": lambda tf, c: tf.extract_volume_patches(
         c(grid(1, 4, 3, 3, 2)), [1, 2, 2, 2, 1], [1, 2, 1, 1, 1], "SAME"
     ),
@@ -66,11 +70,11 @@ CASES: dict[str, Case] = {
     "nms_padded": lambda tf, c: tf.image.non_max_suppression_padded(
         c(OVERLAPPING), c(SCORES), 5, score_threshold=0.4, pad_to_max_output_size=True
     ),
-    "combined_nms": lambda tf, c: tuple(
-        tf.image.combined_non_max_suppression(c(BATCH), c(CLASSES), 3, 5, 0.5, 0.1)
-    ),
+    "combined_nms": lambda tf, c: tuple(tf.image.combined_non_max_suppression(c(BATCH), c(CLASSES), 3, 5, 0.5, 0.1)),
     "combined_nms_per_class": lambda tf, c: tuple(
-        tf.image.combined_non_max_suppression(c(BATCH), c(CLASSES), 1, 5, 0.5, 0.1, pad_per_class=True, clip_boxes=False)
+        tf.image.combined_non_max_suppression(
+            c(BATCH), c(CLASSES), 1, 5, 0.5, 0.1, pad_per_class=True, clip_boxes=False
+        )
     ),
     "nms": lambda tf, c: tf.image.non_max_suppression(c(OVERLAPPING), c(SCORES), 3),
     "nms_all": lambda tf, c: tf.image.non_max_suppression(c(OVERLAPPING), c(SCORES), 9, 0.5, 0.4),

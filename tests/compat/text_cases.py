@@ -53,7 +53,9 @@ def cases(tf: Any) -> dict[str, Callable[[], Any]]:
         "ngrams": lambda: s.ngrams(["a", "b", "c"], 2),
         "ngrams_widths": lambda: s.ngrams(["a", "b", "c"], (1, 3), "|", pad_values=("<", ">")),
         "ngrams_short": lambda: s.ngrams([["a", "b"]], 3, preserve_short_sequences=True),
-        "ngrams_short_padded": lambda: s.ngrams(["a"], 5, pad_values="p", padding_width=1, preserve_short_sequences=True),
+        "ngrams_short_padded": lambda: s.ngrams(
+            ["a"], 5, pad_values="p", padding_width=1, preserve_short_sequences=True
+        ),
         "ngrams_ragged": lambda: s.ngrams(ragged([["a", "b", "c"], ["d"], []]), 2),
         "ngrams_padded": lambda: s.ngrams(["a", "b"], 5, pad_values="p"),
         "ngrams_padding_width": lambda: s.ngrams(["a", "b", "c"], 3, pad_values="p", padding_width=1),
@@ -64,7 +66,9 @@ def cases(tf: Any) -> dict[str, Callable[[], Any]]:
         "difference": lambda: sets.difference(dense, other),
         "difference_back": lambda: sets.difference(dense, other, aminusb=False),
         "union_text": lambda: sets.union([["a", "b"]], tf.sparse.from_dense([["c", "a", ""]])),
-        "union_sparse": lambda: sets.union(tf.sparse.from_dense([[0, 3], [1, 0]]), tf.sparse.from_dense([[3, 4], [0, 0]])),
+        "union_sparse": lambda: sets.union(
+            tf.sparse.from_dense([[0, 3], [1, 0]]), tf.sparse.from_dense([[3, 4], [0, 0]])
+        ),
         "set_size": lambda: sets.size(tf.sparse.from_dense([[1, 1, 2], [0, 0, 3]])),
     }
 

@@ -21,10 +21,6 @@ _RNN = (
     "Use tf.keras.layers.LSTM or GRU in a model of tf.keras, and tf.keras.estimator.model_to_estimator to train it as "
     "an Estimator; or in a model_fn."
 )
-_RESIZE = (
-    "TensorFlow 1 samples at other points than TensorFlow 2, and gives other pixels. Use tf.image.resize, and compare "
-    "the pictures."
-)
 GRADIENT = (
     "Use tf.GradientTape, which takes derivatives wherever it is opened: in plain Python, in a tf.function, in "
     "functions of strategy.run. Second derivatives: a tape in a tape, or tape.jacobian. Derivatives of functions: "
@@ -142,7 +138,7 @@ for _name in ("RNNClassifier", "RNNEstimator"):
 for _name in ("dynamic_rnn", "static_rnn", "bidirectional_dynamic_rnn", "rnn_cell", "raw_rnn"):
     ADVICE[f"tf.compat.v1.nn.{_name}"] = "Use tf.keras.layers.RNN, LSTM, GRU and Bidirectional, also in a model_fn."
 for _name in ("images", "bilinear", "bicubic", "area", "nearest_neighbor"):
-    ADVICE[f"tf.image.resize_{_name}"] = _RESIZE
+    ADVICE[f"tf.image.resize_{_name}"] = f"It is tf.compat.v1.image.resize_{_name}; or use tf.image.resize."
 for _prefix in ("tf.estimator.experimental", "tf.compat.v1.estimator.experimental"):
     ADVICE[f"{_prefix}.LinearSDCA"] = (
         "Dual coordinate ascent needs all examples in one place. Pass optimizer='Ftrl' to the linear estimator, with "

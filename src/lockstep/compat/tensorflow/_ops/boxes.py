@@ -1,4 +1,4 @@
-"""Boxes in images, as `[top, left, bottom, right]` in parts of the height and the width: cut out, drawn, drawn at random."""
+"""Boxes in images, `[top, left, bottom, right]` in parts of height and width: cut out, drawn, and taken at random."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lockstep._types import Tensor
 from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._ops.make import compute
 from lockstep.compat.tensorflow._ops.random import stateless_uniform, uniform
-from lockstep.compat.tensorflow._types import Library, Seed, ShapeLike, SizeLike
+from lockstep.compat.tensorflow._types import Library, Seed, ShapeLike
 from lockstep.errors import ArgumentError
 
 __all__ = ["crop_and_resize", "draw_bounding_boxes", "sample_distorted_bounding_box"]
@@ -39,8 +39,8 @@ def crop_and_resize(
 
     Args:
         image: `[batch, height, width, channels]`.
-        boxes: `[n, 4]`: top, left, bottom, right, of which 0 and 1 are the middles of the first and last pixel. A box may
-            be turned around, and reach beyond the image.
+        boxes: `[n, 4]`: top, left, bottom, right, of which 0 and 1 are the middles of the first and last pixel. A box
+            may be turned around, and reach beyond the image.
         box_indices: `[n]`: the image of each box.
         crop_size: Height and width.
         method: "bilinear" or "nearest".
@@ -112,7 +112,9 @@ def draw_bounding_boxes(images: Tensor, boxes: Tensor, colors: Tensor, name: str
             top, bottom = ((b[:, number, k] * (height - 1)).astype("int32")[:, None, None] for k in (0, 2))
             left, right = ((b[:, number, k] * (width - 1)).astype("int32")[:, None, None] for k in (1, 3))
             in_rows, in_columns = (rows >= top) & (rows <= bottom), (columns >= left) & (columns <= right)
-            border = in_columns & ((rows == top) | (rows == bottom)) | in_rows & ((columns == left) | (columns == right))
+            border = in_columns & ((rows == top) | (rows == bottom)) | in_rows & (
+                (columns == left) | (columns == right)
+            )
             colour = xp.asarray(palette[number % len(palette)][:channels], x.dtype)
             x = xp.where(border[..., None], colour, x)
         return x
@@ -152,9 +154,7 @@ def sample_distorted_bounding_box(
     count = 100 if max_attempts is None else max_attempts
     draws = uniform((count, 4), seed=seed or None)
     use_image = bool(use_image_if_no_bounding_boxes)
-    return _sample(
-        image_size, bounding_boxes, draws, min_object_covered, aspect_ratio_range, area_range, use_image
-    )
+    return _sample(image_size, bounding_boxes, draws, min_object_covered, aspect_ratio_range, area_range, use_image)
 
 
 def stateless_sample_distorted_bounding_box(
@@ -174,9 +174,7 @@ def stateless_sample_distorted_bounding_box(
     """
     draws = stateless_uniform((100 if max_attempts is None else max_attempts, 4), seed)
     use_image = bool(use_image_if_no_bounding_boxes)
-    return _sample(
-        image_size, bounding_boxes, draws, min_object_covered, aspect_ratio_range, area_range, use_image
-    )
+    return _sample(image_size, bounding_boxes, draws, min_object_covered, aspect_ratio_range, area_range, use_image)
 
 
 def _sample(
@@ -188,7 +186,7 @@ def _sample(
     if not b.shape[0]:
         if not use_image:
             raise ArgumentError(
-                "There must be a bounding box. Received none. Pass use_image_if_no_bounding_boxes=True to take the image."
+                "There must be a bounding box. Received none. use_image_if_no_bounding_boxes=True takes the image."
             )
         b = xp.asarray([[0.0, 0.0, 1.0, 1.0]], "float32")
     low, high = (0.75, 1.33) if ratios is None else ratios

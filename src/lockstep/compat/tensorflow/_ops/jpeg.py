@@ -71,7 +71,9 @@ def decode_and_crop_jpeg(
     Source: tf.io.decode_and_crop_jpeg.
     """
     if try_recover_truncated or acceptable_fraction != 1:
-        raise UnsupportedError("A JPEG file that is not whole is an error. Leave try_recover_truncated and the like out.")
+        raise UnsupportedError(
+            "A JPEG file that is not whole is an error. Leave try_recover_truncated and the like out."
+        )
     decode: Any = find_in_data("decode_jpeg")
     image = decode(contents, channels, ratio, fancy_upscaling, dct_method=dct_method)
     top, left, height, width = dispatch.to_static(crop_window)
@@ -95,7 +97,9 @@ def adjust_jpeg_quality(image: Tensor, jpeg_quality: SizeLike, name: str | None 
     """
     xp, x = check_image(image)
     if xp is not dispatch.HOST:
-        raise UnsupportedError("JPEG files are written on the host. Use adjust_jpeg_quality in Dataset.map, on numpy's.")
+        raise UnsupportedError(
+            "JPEG files are written on the host. Use adjust_jpeg_quality in Dataset.map, on numpy's."
+        )
     encode, decode = find_in_data("encode_jpeg"), find_in_data("decode_jpeg")
     pixels = convert_image_dtype(as_host(x), np.uint8, saturate=True)
     channels = int(pixels.shape[-1])
@@ -103,9 +107,7 @@ def adjust_jpeg_quality(image: Tensor, jpeg_quality: SizeLike, name: str | None 
     return convert_image_dtype(result, x.dtype, saturate=True)
 
 
-def random_jpeg_quality(
-    image: Tensor, min_jpeg_quality: int, max_jpeg_quality: int, seed: Seed = None
-) -> Tensor:
+def random_jpeg_quality(image: Tensor, min_jpeg_quality: int, max_jpeg_quality: int, seed: Seed = None) -> Tensor:
     """Compresses as `adjust_jpeg_quality`, with a quality from one up to but without the other.
 
     Source: tf.image.random_jpeg_quality.
@@ -114,9 +116,7 @@ def random_jpeg_quality(
     return adjust_jpeg_quality(image, uniform((), min_jpeg_quality, max_jpeg_quality, np.int32, seed))
 
 
-def stateless_random_jpeg_quality(
-    image: Tensor, min_jpeg_quality: int, max_jpeg_quality: int, seed: Seed
-) -> Tensor:
+def stateless_random_jpeg_quality(image: Tensor, min_jpeg_quality: int, max_jpeg_quality: int, seed: Seed) -> Tensor:
     """Compresses as `random_jpeg_quality`, by a seed of two integers.
 
     Source: tf.image.stateless_random_jpeg_quality.

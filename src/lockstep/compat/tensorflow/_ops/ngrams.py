@@ -34,8 +34,8 @@ def ngrams(
         ngram_width: How many texts are joined; or several such numbers, whose results follow one another.
         separator: Text between two.
         pad_values: Text that stands before and after a sequence; a pair for different ones.
-        padding_width: How often it stands there; default: one less than the width, so that each text is in `ngram_width`
-            results.
+        padding_width: How often it stands there; default: one less than the width, so that each text is in
+            `ngram_width` results.
         preserve_short_sequences: Whether a sequence that gives no result gives one of all its texts.
         name: Its name in a model_fn.
 

@@ -163,13 +163,17 @@ def _inner(value: WindowLike, dims: int) -> tuple[int, ...]:
     """Returns the sizes in space of TensorFlow's form, which has a 1 for the batch and one for channels."""
     numbers = dispatch.to_static(value)
     if not isinstance(numbers, tuple) or len(numbers) != dims + 2 or (numbers[0], numbers[-1]) != (1, 1):
-        raise ArgumentError(f"Windows, strides and rates have the form [1, ..., 1] of {dims + 2} sizes. Received: {value}.")
+        raise ArgumentError(
+            f"Windows, strides and rates have the form [1, ..., 1] of {dims + 2} sizes. Received: {value}."
+        )
     return numbers[1:-1]
 
 
 def _check_format(data_format: str) -> None:
     if data_format != "NHWC":
-        raise ArgumentError(f'data_format must be "NHWC". Received: {data_format!r}. Use tf.transpose before and after.')
+        raise ArgumentError(
+            f'data_format must be "NHWC". Received: {data_format!r}. Use tf.transpose before and after.'
+        )
 
 
 def _padded(

@@ -174,9 +174,9 @@ def non_max_suppression_padded(
 ) -> tuple[Tensor, Tensor]:
     """Returns numbers as `non_max_suppression`, and how many there are.
 
-    With `pad_to_max_output_size` zeros follow up to `max_output_size`, so that JAX compiles it; boxes may then be a batch
-    `[batch, n, 4]`. `sorted_input`, `canonicalized_coordinates` and `tile_size` say how TensorFlow computes it, and do
-    not change what it gives.
+    With `pad_to_max_output_size` zeros follow up to `max_output_size`, so that JAX compiles it; boxes may then be a
+    batch `[batch, n, 4]`. `sorted_input`, `canonicalized_coordinates` and `tile_size` say how TensorFlow computes it,
+    and do not change what it gives.
 
     Source: tf.image.non_max_suppression_padded.
     """
