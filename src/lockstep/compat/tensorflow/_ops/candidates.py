@@ -154,7 +154,7 @@ def _draw(true_classes: Tensor, count: int, unique: bool, chances: np.ndarray[An
     else:
         if count > np.count_nonzero(chances):
             raise ArgumentError(
-                f"No more classes can be drawn than there are, {np.count_nonzero(chances)}, each once. Received: {count}."
+                f"At most {np.count_nonzero(chances)} classes can be drawn, each once. Received: {count}."
             )
         xp, u = dispatch.pick(uniform((len(chances),), seed=seed))
         with np.errstate(divide="ignore"):
@@ -176,7 +176,9 @@ def _draw(true_classes: Tensor, count: int, unique: bool, chances: np.ndarray[An
         return xp.where(tries == count, chance * count, -xp.expm1(tries * xp.log1p(-chance))).astype("float32")
 
     true = dispatch.to_array(xp, dispatch.pick(true_classes)[1])
-    drawn = dispatch.give_exact(xp, numbers.astype(dispatch.usable_dtype(xp, np.int64)))
+    drawn = dispatch.give_exact(
+        xp, numbers.astype(np.int64 if xp is dispatch.HOST else dispatch.usable_dtype(xp, np.int64))
+    )
     return Candidates(drawn, dispatch.give(xp, expected(true)), dispatch.give(xp, expected(numbers)))
 
 
@@ -230,7 +232,16 @@ def nce_loss(
     Source: tf.nn.nce_loss.
     """
     logits, targets = _sampled_logits(
-        weights, biases, labels, inputs, num_sampled, num_classes, num_true, sampled_values, remove_accidental_hits, None
+        weights,
+        biases,
+        labels,
+        inputs,
+        num_sampled,
+        num_classes,
+        num_true,
+        sampled_values,
+        remove_accidental_hits,
+        None,
     )
     xp, losses = dispatch.pick(sigmoid_cross_entropy_with_logits(targets, logits))
     return dispatch.give(xp, xp.sum(losses, axis=-1))
@@ -254,7 +265,16 @@ def sampled_softmax_loss(
     Source: tf.nn.sampled_softmax_loss.
     """
     logits, targets = _sampled_logits(
-        weights, biases, labels, inputs, num_sampled, num_classes, num_true, sampled_values, remove_accidental_hits, seed
+        weights,
+        biases,
+        labels,
+        inputs,
+        num_sampled,
+        num_classes,
+        num_true,
+        sampled_values,
+        remove_accidental_hits,
+        seed,
     )
     return softmax_cross_entropy_with_logits(targets, logits)
 
@@ -269,7 +289,7 @@ def _sampled_logits(
     num_true: SizeLike,
     sampled_values: Any,
     remove_hits: bool,
-    seed: Seed,
+    seed: Seed = None,
 ) -> tuple[Tensor, Tensor]:
     """Returns logits `[batch, num_true + num_sampled]`, and the share of each that is true."""
     true_count = dispatch.to_static(num_true)
@@ -281,9 +301,7 @@ def _sampled_logits(
     if sampled_values is None:
         sampled_values = log_uniform_candidate_sampler(labels, num_true, num_sampled, True, num_classes, seed)
     sampled, true_expected, sampled_expected = (stop_gradient(value) for value in sampled_values)
-    xp, x, y, drawn, true_often, drawn_often = dispatch.pick(
-        inputs, labels, sampled, true_expected, sampled_expected
-    )
+    xp, x, y, drawn, true_often, drawn_often = dispatch.pick(inputs, labels, sampled, true_expected, sampled_expected)
     parts = (gather(table, ids) for table in (weights, biases) for ids in (labels, sampled))
     # Any of them may be JAX's: then all are computed by it.
     xp, x, true_weights, drawn_weights, true_bias, drawn_bias = dispatch.pick(x, *parts)

@@ -19,18 +19,18 @@ from jax.core import Tracer
 
 from lockstep._nest import map_structure, opened, packed
 from lockstep._types import PyTree, Tensor
+from lockstep.compat.tensorflow._composite import handlers
 from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._ops.arrays import reverse as flip
 from lockstep.compat.tensorflow._ops.arrays import stack
-from lockstep.compat.tensorflow._ops.create import cast, convert_to_tensor
-from lockstep.compat.tensorflow._tape import recording
+from lockstep.compat.tensorflow._ops.create import cast
+from lockstep.compat.tensorflow._ops.map_rows import is_ragged_spec, map_rows
 from lockstep.compat.tensorflow._tensor import as_host, as_tensor
 from lockstep.compat.tensorflow._types import DTypeLike, Initializer, SizeLike
-from lockstep.errors import ArgumentError, UnsupportedError
+from lockstep.errors import ArgumentError
 
 __all__ = ["case", "cond", "device", "foldl", "foldr", "map_fn", "name_scope", "no_gradient"]
-__all__ += ["numpy_function", "print", "py_function", "scan", "switch_case", "timestamp", "tuple", "vectorized_map"]
-__all__ += ["while_loop"]
+__all__ += ["print", "scan", "switch_case", "timestamp", "tuple", "vectorized_map", "while_loop"]
 
 # jax.tree sorts the keys of dicts, which does not matter to leaves; map_structure keeps them.
 _leaves: Any = jax.tree.leaves
@@ -168,7 +168,8 @@ def map_fn(
     """Calls `fn` with each slice of `elems` along the first dimension and stacks the results.
 
     `elems` may be a nested structure of tensors. `fn_output_signature`, or its old name `dtype`, gives the type of the
-    result where it is not nested. `parallel_iterations` is refused: JAX computes slices together.
+    result where it is not nested; a `tf.RaggedTensorSpec` makes rows of different lengths of it, which `elems` may
+    have, too. `parallel_iterations` is refused: JAX computes slices together.
 
     Source: tf.map_fn.
     """
@@ -176,6 +177,8 @@ def map_fn(
         raise ArgumentError("parallel_iterations has no meaning here: JAX computes the slices together. Leave it out.")
     # The new name goes first, as in TensorFlow.
     wanted = fn_output_signature if fn_output_signature is not None else dtype
+    if handlers and (is_ragged_spec(wanted) or any(type(leaf) in handlers for leaf in _leaves(elems))):
+        return map_rows(fn, elems, wanted)
     xp = dispatch.library_of(*_leaves(elems))
     arrays = _map(lambda e: dispatch.to_array(xp, e), elems)
     if xp is dispatch.DEVICE:
@@ -241,61 +244,6 @@ def _slices(elems: PyTree) -> list[Any]:
     xp = dispatch.library_of(*_leaves(elems))
     arrays = _map(lambda e: dispatch.to_array(xp, e), elems)
     return [_map(lambda e: dispatch.give(xp, e[i]), arrays) for i in range(_leaves(arrays)[0].shape[0])]  # noqa: B023
-
-
-def py_function(
-    func: Callable[..., Any], inp: PyTree = None, Tout: DTypeLike = None, name: str | None = None
-) -> PyTree:
-    """Calls a Python function with tensors of the host, and returns its results as types `Tout`.
-
-    Inside of code that JAX compiles the function cannot be called: as map function of a data set it runs per element.
-
-    Source: tf.py_function.
-    """
-    # Under an open tape it is called with what is recorded: TensorFlow takes derivatives of what it computes, too.
-    is_recorded = recording.current() is not None and not dispatch.is_traced()
-    given = [_recorded(i) if is_recorded else None for i in inp or ()]
-    arguments = [as_host(_to_host(i)) if g is None else g for i, g in zip(inp or (), given, strict=True)]
-    return _call_python(func, arguments, Tout)
-
-
-def _recorded(value: Tensor) -> Any:
-    """Returns the array that a tape may know; `None` for what stays on the host."""
-    return value if isinstance(value, jax.Array) else recording.stands_for(value)
-
-
-def numpy_function(
-    func: Callable[..., Any], inp: PyTree = None, Tout: DTypeLike = None, stateful: bool = True, name: str | None = None
-) -> PyTree:
-    """Calls a Python function with numpy arrays; numbers and text of no dimensions come as scalars.
-
-    Source: tf.numpy_function.
-    """
-    return _call_python(func, [np.asarray(_to_host(i))[()] for i in inp or ()], Tout)
-
-
-def _to_host(value: Tensor) -> Any:
-    if _is_traced(value):
-        raise UnsupportedError(
-            "A Python function needs values, which do not exist while JAX compiles. Call it outside, or use "
-            "jax.pure_callback for a pure function of numpy."
-        )
-    return (
-        np.asarray(value) if isinstance(value, (jax.Array, keras.Variable)) else dispatch.to_array(dispatch.HOST, value)
-    )
-
-
-def _call_python(function: Callable[..., Any], arguments: list[Any], types: DTypeLike) -> Any:
-    result = function(*arguments)
-    # A list in Tout means a list of results, even of one.
-    if isinstance(types, (list, _tuple)):
-        results = result if isinstance(result, (list, _tuple)) else [result]
-        if len(results) != len(types):
-            raise ArgumentError(
-                f"The function must return {len(types)} values, as Tout says. Received: {len(results)}."
-            )
-        return [convert_to_tensor(r, t) for r, t in zip(results, types, strict=True)]
-    return None if types is None or result is None else convert_to_tensor(result, getattr(types, "dtype", types))
 
 
 def print(

@@ -27,12 +27,24 @@ from lockstep.compat.tensorflow.compat.v1._initializers import *
 from lockstep.compat.tensorflow.compat.v1._scopes import *
 from lockstep.compat.tensorflow.compat.v1._switches import *
 from lockstep.compat.tensorflow.compat.v1._variables import *
-from lockstep.compat.tensorflow.version import VERSION as __version__
+from lockstep.compat.tensorflow.version import VERSION as __version__  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 _LAZY = {
     name: f"{__name__}.{name}"
     for name in (
-        *("app", "data", "estimator", "feature_column", "gfile", "image", "layers", "logging", "losses", "metrics", "nn"),
+        *(
+            "app",
+            "data",
+            "estimator",
+            "feature_column",
+            "gfile",
+            "image",
+            "layers",
+            "logging",
+            "losses",
+            "metrics",
+            "nn",
+        ),
         *("python_io", "random", "saved_model", "summary", "train"),
     )
 }

@@ -14,10 +14,11 @@ from lockstep.compat.tensorflow._ops.images import check_image as _check_image
 from lockstep.compat.tensorflow._ops.images import resize_with_crop_or_pad as resize_image_with_crop_or_pad
 from lockstep.compat.tensorflow._ops.images import transpose as transpose_image
 from lockstep.compat.tensorflow._ops.make import compute as _compute
+from lockstep.compat.tensorflow._ops.patches import extract_patches as _extract_patches
 from lockstep.compat.tensorflow._types import ShapeLike as _ShapeLike
 from lockstep.errors import ArgumentError as _ArgumentError
 
-__all__ = ["ResizeMethod", "resize", "resize_area", "resize_bicubic", "resize_bilinear"]
+__all__ = ["ResizeMethod", "extract_image_patches", "resize", "resize_area", "resize_bicubic", "resize_bilinear"]
 __all__ += ["resize_image_with_crop_or_pad", "resize_images", "resize_nearest_neighbor", "transpose_image"]
 
 _ROOT = "lockstep.compat.tensorflow.image"
@@ -124,7 +125,10 @@ def resize_bicubic(
     name: str | None = None,
     half_pixel_centers: bool = False,
 ) -> _Any:
-    """Resizes by cubic interpolation between pixels; as `resize_bilinear`. Source: tf.compat.v1.image.resize_bicubic."""
+    """Resizes by cubic interpolation between pixels; as `resize_bilinear`.
+
+    Source: tf.compat.v1.image.resize_bicubic.
+    """
     return _resize("bicubic", images, size, align_corners, half_pixel_centers)
 
 
@@ -177,6 +181,19 @@ def resize_images(
     if (height, width) == tuple(x.shape[-3:-1]):
         return images
     return _METHODS[method](images, (height, width), align_corners)
+
+
+def extract_image_patches(
+    images: _Tensor,
+    ksizes: _Any = None,
+    strides: _Any = None,
+    rates: _Any = None,
+    padding: str | None = None,
+    name: str | None = None,
+    sizes: _Any = None,
+) -> _Any:
+    """Returns windows as `tf.image.extract_patches` does. Source: tf.compat.v1.image.extract_image_patches."""
+    return _extract_patches(images, ksizes if sizes is None else sizes, strides, rates, padding)
 
 
 resize = resize_images
