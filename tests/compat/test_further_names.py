@@ -161,7 +161,7 @@ def test_samplers() -> None:
     drawn, true, often = tf.random.log_uniform_candidate_sampler([[0], [5]], 1, 4, True, 8, seed=1)
     assert len(set(drawn.numpy().tolist())) == 4 and drawn.dtype == tf.int64
     assert true.shape == (2, 1) and often.shape == (4,)
-    assert 0 < true.numpy().min() < true.numpy().max() <= 1
+    assert 0 < true.numpy()[1, 0] < true.numpy()[0, 0]
     found = tf.random.uniform_candidate_sampler([[0]], 1, 5, False, 10, seed=1)
     np.testing.assert_allclose(found.sampled_expected_count, [0.5] * 5, rtol=1e-6)
     counts = [0, 0, 4, 1]

@@ -46,7 +46,7 @@ def main() -> None:
     arguments = parser.parse_args()
     files = sorted({f.resolve() for path in arguments.paths for f in _files_of(path)})
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        results = dict(zip(files, pool.map(lambda f: _told(f, arguments), files), strict=True))
+        results = dict(zip(files, pool.map(lambda f: _run_and_count(f, arguments), files), strict=True))
     if arguments.passed_by:
         passed = json.loads(arguments.passed_by.read_text())
         for file, tests in results.items():
@@ -67,7 +67,7 @@ def _files_of(path: Path) -> list[Path]:
     return sorted(f for f in path.rglob("*_test*.py") if _NAME.search(f.name) and not f.stem.endswith(_SHARED))
 
 
-def _told(file: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+def _run_and_count(file: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Runs a file, and says on stderr that it has ended, for whoever waits for many."""
     found = _run(file, arguments)
     counts = Counter(r["outcome"] for r in found.values())

@@ -85,7 +85,7 @@ if _TYPE_CHECKING:
     from lockstep.compat.tensorflow._indexed_slices import IndexedSlices as IndexedSlices
     from lockstep.compat.tensorflow._indexed_slices import IndexedSlicesSpec as IndexedSlicesSpec
     from lockstep.compat.tensorflow._ragged_ops import RaggedTensor as RaggedTensor
-    from lockstep.compat.tensorflow._ragged_tensor import RaggedTensorSpec as RaggedTensorSpec
+    from lockstep.compat.tensorflow._ragged_spec import RaggedTensorSpec as RaggedTensorSpec
     from lockstep.compat.tensorflow._sparse_ops import SparseTensor as SparseTensor
     from lockstep.compat.tensorflow._sparse_tensor import SparseTensorSpec as SparseTensorSpec
     from lockstep.compat.tensorflow._tensor_array import TensorArray as TensorArray
