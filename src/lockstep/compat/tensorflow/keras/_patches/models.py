@@ -17,10 +17,12 @@ from keras.src.trainers.compile_utils import CompileMetrics
 from keras.src.trainers.trainer import Trainer
 
 from lockstep._types import Model, PyTree, Tensor
+from lockstep.compat.tensorflow._ops.model_seeds import give_seed
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._alias import warn_once
 from lockstep.compat.tensorflow.keras._compile import name_arguments
 from lockstep.compat.tensorflow.keras._patches._patch import adds, is_ours, replaces, replaces_property
+from lockstep.compat.tensorflow.keras._patches.steps import adapt_steps
 from lockstep.compat.tensorflow.keras._text_inputs import prepare_data
 from lockstep.errors import UnsupportedError
 
@@ -172,9 +174,11 @@ def _change_reading(name: str) -> None:
         base = getattr(super(keras.Model, self), name)
         if not is_ours(self):
             return base(*args, **kwargs)
+        give_seed(self)
         asked = {key: kwargs.pop(key) for key in _READING if key in kwargs}
         # x is the first argument of all three methods.
         source = args[0] if args else kwargs.get("x")
+        adapt_steps(self, source, kwargs.get("validation_data"))
         for data in (source, kwargs.get("validation_data")):
             if _is_sequence(data):
                 _prepare_sequence(data, asked)
