@@ -244,19 +244,30 @@ def _slices(elems: PyTree) -> list[Any]:
 
 
 def py_function(
-    func: Callable[..., Any], inp: PyTree = None, Tout: DTypeLike = None, name: str | None = None
+    func: Callable[..., Any] | None = None, inp: PyTree = None, Tout: DTypeLike = None, name: str | None = None
 ) -> PyTree:
     """Calls a Python function with tensors of the host, and returns its results as types `Tout`.
+
+    Without a function it is a decorator of one, which is then called with its arguments: `@tf.py_function(Tout=...)`.
 
     Inside of code that JAX compiles the function cannot be called: as map function of a data set it runs per element.
 
     Source: tf.py_function.
     """
+    if func is None:
+        return _decorator_of(py_function, Tout)
     # Under an open tape it is called with what is recorded: TensorFlow takes derivatives of what it computes, too.
     is_recorded = recording.current() is not None and not dispatch.is_traced()
     given = [_recorded(i) if is_recorded else None for i in inp or ()]
     arguments = [as_host(_to_host(i)) if g is None else g for i, g in zip(inp or (), given, strict=True)]
     return _call_python(func, arguments, Tout)
+
+
+def _decorator_of(call: Callable[..., Any], types: DTypeLike) -> Callable[..., Any]:
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        return functools.wraps(function)(lambda *arguments: call(function, list(arguments), types))
+
+    return decorate
 
 
 def _recorded(value: Tensor) -> Any:
@@ -265,12 +276,20 @@ def _recorded(value: Tensor) -> Any:
 
 
 def numpy_function(
-    func: Callable[..., Any], inp: PyTree = None, Tout: DTypeLike = None, stateful: bool = True, name: str | None = None
+    func: Callable[..., Any] | None = None,
+    inp: PyTree = None,
+    Tout: DTypeLike = None,
+    stateful: bool = True,
+    name: str | None = None,
 ) -> PyTree:
     """Calls a Python function with numpy arrays; numbers and text of no dimensions come as scalars.
 
+    Without a function it is a decorator of one: `@tf.numpy_function(Tout=...)`.
+
     Source: tf.numpy_function.
     """
+    if func is None:
+        return _decorator_of(numpy_function, Tout)
     return _call_python(func, [np.asarray(_to_host(i))[()] for i in inp or ()], Tout)
 
 
@@ -364,7 +383,9 @@ def name_scope(name: str | None) -> Any:
 
 @contextlib.contextmanager
 def device(device_name: Any) -> Generator[None]:
-    """Opens a context whose JAX arrays are made on a device, such as "/CPU:0"; `None` chooses none.
+    """Opens a context whose JAX arrays are made on a device, such as "/CPU:0" or "cpu"; `None` chooses none.
+
+    In place of an accelerator where there is none it is the CPU, with a warning.
 
     Raises:
         ArgumentError: If there is no such device.
@@ -374,9 +395,11 @@ def device(device_name: Any) -> Generator[None]:
     if device_name is None:
         yield
         return
-    from lockstep.distribute.internal import device_named
+    from lockstep.distribute.internal import device_or_host
 
-    with jax.default_device(device_named(device_name)):
+    # Without a number it is the first.
+    is_kind = isinstance(device_name, str) and device_name.lower().endswith(("cpu", "gpu", "tpu"))
+    with jax.default_device(device_or_host(f"{device_name}:0" if is_kind else device_name)):
         yield
 
 

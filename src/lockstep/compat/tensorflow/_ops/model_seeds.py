@@ -13,7 +13,7 @@ from keras.src.backend.common.stateless_scope import get_stateless_scope
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.random.seed_generator import draw_seed
 
-from lockstep._types import Array, Model
+from lockstep._types import Array, Model, Variable
 
 # By the id of their variable, as the scope of a step knows it.
 _seeds: weakref.WeakValueDictionary[int, keras.random.SeedGenerator] = weakref.WeakValueDictionary()
@@ -35,6 +35,17 @@ def give_seed(model: Model) -> None:
     if was_locked:
         model._lock_state()
     _seeds[id(generator.state)] = generator
+    put_aside(generator.state)
+
+
+def put_aside(variable: Variable) -> None:
+    """Marks a variable that is state of a model's steps, and that its author does not know."""
+    variable._lockstep_aside = True
+
+
+def is_aside(variable: Variable) -> bool:
+    """Returns whether `put_aside` has marked a variable."""
+    return getattr(variable, "_lockstep_aside", False)
 
 
 def draw_key() -> Array | None:

@@ -18,6 +18,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.trainer import Trainer
 
 from lockstep._types import Batch, Model, PyTree, Tensor, Variable
+from lockstep.compat.tensorflow._ops.model_seeds import put_aside
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._patches._patch import adds, replaces
 from lockstep.data import Dataset
@@ -165,6 +166,7 @@ def _carry_variables(model: Model) -> None:
                 known.add(id(variable))
                 # Beside the seeds: state of a step that is not saved with the weights.
                 model._seed_generators.append(_Carried(variable))
+                put_aside(variable)
     if was_locked:
         model._lock_state()
 
