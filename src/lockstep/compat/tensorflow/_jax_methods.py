@@ -52,6 +52,8 @@ def install() -> None:
         cls.name = ExtensionProperty("name", name_of)  # pyright: ignore[reportAttributeAccessIssue]
         cls.op = ExtensionProperty("op", op_of)  # pyright: ignore[reportAttributeAccessIssue]
     _change(ArrayImpl, "device", device_name)
+    _take_single("__float__")
+    _take_single("__int__")
     _change(HostTensor, "dtype", dtype_of, np.ndarray.dtype)
     _make_callable(keras.Variable, "value")
     _remember_slices(keras.Variable)
@@ -75,6 +77,20 @@ def _change(cls: Any, name: str, convert: Callable[[Any], Any], original: Any = 
 
     setter = getattr(original, "fset", None)
     setattr(cls, name, property(get, setter, doc=getattr(original, "__doc__", None)))
+
+
+def _take_single(name: str) -> None:
+    """Lets an array of one element be a number of Python, whatever its shape, as `"%.1f" % x` asks for."""
+    original = getattr(ArrayImpl, name)
+    get_frame = sys._getframe  # pyright: ignore[reportPrivateUsage]
+
+    @functools.wraps(original)
+    def convert(self: Any) -> Any:
+        if np.ndim(self) and self.size == 1 and sees_tensorflow(get_frame(1)):
+            self = self.reshape(())
+        return original(self)
+
+    setattr(ArrayImpl, name, convert)
 
 
 # Parts of variables that a program has read, by their id: they can be assigned to as long as they live.

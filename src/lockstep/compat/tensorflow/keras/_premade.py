@@ -159,7 +159,9 @@ class WideDeepModel(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
-        parts = {name: keras.saving.serialize_keras_object(getattr(self, name)) for name in ("linear_model", "dnn_model")}
+        parts = {
+            name: keras.saving.serialize_keras_object(getattr(self, name)) for name in ("linear_model", "dnn_model")
+        }
         return {**parts, "activation": keras.activations.serialize(self.activation), "name": self.name}
 
     @classmethod

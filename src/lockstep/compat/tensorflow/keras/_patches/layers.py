@@ -98,6 +98,7 @@ def _holds_numbers(values: Any) -> bool:
     return type(values) in (int, float)
 
 
+@replaces(keras.layers.Layer, "add_variable")
 @replaces(keras.layers.Layer, "add_weight")
 def _add_weight(original: Callable[..., Any], self: Layer, *args: Argument, **kwargs: Argument) -> Any:
     """Takes its arguments in Keras 2's order, too, which begins with the name."""
