@@ -36,11 +36,13 @@ HELPERS = {
     "tensorflow.python.tf2": "context",
     "tensorflow.python.compat.v2_compat": "context",
     "tensorflow.python.compat.compat": "context",
+    "tensorflow.python.data.util.nest": "nest",
     "tensorflow_estimator.python.estimator.model_fn": "model_fn",
+    "tensorflow_estimator.python.estimator.canned.metric_keys": "keys",
+    "tensorflow_estimator.python.estimator.canned.prediction_keys": "keys",
 }
 # Internal modules whose names are those of a module of ours: looked up there after the table.
 _OTHERS = {
-    "tensorflow.python.data.util.nest": f"{_COMPAT}.nest",
     "tensorflow.python.distribute.values": "lockstep.distribute",
     "tensorflow.python.distribute.distribute_lib": "lockstep.distribute",
     "tensorflow.core.protobuf.config_pb2": f"{_COMPAT}.compat.v1",

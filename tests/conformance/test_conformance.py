@@ -68,6 +68,9 @@ def test_a_file_is_run_and_each_test_judged(tmp_path: Path) -> None:
         ({"outcome": "fail", "error": "E", "why": "tf.foo is not available. Use"}, "differs", "missing: tf.foo"),
         ({"outcome": "fail", "error": "E", "why": "7 apples", "expected_other": True}, "words", "E: N apples"),
         ({"outcome": "fail", "error": "E", "why": "no", "lines": ["v._values[0]"]}, "internal", "private attributes"),
+        ({"outcome": "fail", "error": "E", "why": "no", "lines": ["self._check(3)"]}, "differs", "E: no"),
+        ({"outcome": "fail", "error": "E", "why": "no", "lines": ["super()._check(3)"]}, "differs", "E: no"),
+        ({"outcome": "fail", "error": "E", "why": "no", "lines": ["f(v)._x"]}, "internal", "private attributes"),
         ({"outcome": "fail", "error": "E", "why": "at 0x7f3a"}, "differs", "E: at 0x"),
     ],
 )

@@ -14,7 +14,11 @@ _INTERNAL_LINES = (
     (re.compile(r"\.graph\b|graph_def\b"), "graphs"),
     (re.compile(r"\bgen_\w+_ops\.|_variant_tensor|\braw_ops\."), "kernels"),
     (re.compile(r"get_concrete_function|function_def|\.captures\b|\.inputs\b\[|as_graph_element"), "functions' graphs"),
-    (re.compile(r"[\w\])]\._(?!asdict|replace|fields|make|compareOutput|GetNdArray)[a-z]\w*"), "private attributes"),
+    # Those of a test itself, `self._name` and `cls._name`, are its own.
+    (
+        re.compile(r"(?:\b(?!(?:self|cls)\b)\w+|\]|(?<!super\()\))\._(?!asdict|replace|fields|make)[a-z]\w*"),
+        "private attributes",
+    ),
     (re.compile(r"\bcontext\.context\(\)|\bserver_lib\.Server|_pywrap\w*|pywrap_"), "the runtime"),
 )
 _MISSING = re.compile(r"\btf\.([\w.]+) is not available")

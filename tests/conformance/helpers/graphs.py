@@ -55,15 +55,22 @@ class Session:
         yield self
 
 
-def _nothing(*args: Any, **kwargs: Any) -> None:
-    return None
+class _Done:
+    """Operation of a test that has nothing to do: variables have their values."""
+
+    def run(self, *args: Any, **kwargs: Any) -> None:
+        """Does nothing."""
+
+
+def _nothing(*args: Any, **kwargs: Any) -> _Done:
+    return _Done()
 
 
 NAMES: dict[str, Any] = {
     "Graph": Graph,
     "Session": Session,
     "get_default_graph": Graph,
-    "reset_default_graph": _nothing,
+    "reset_default_graph": lambda: None,
     "global_variables_initializer": _nothing,
     "local_variables_initializer": _nothing,
     "tables_initializer": _nothing,
@@ -76,8 +83,12 @@ NAMES: dict[str, Any] = {
 def install(module: ModuleType) -> None:
     """Puts the names into compat's module, where it has none of its own."""
     for name, value in NAMES.items():
-        if "." not in name and name not in vars(module):
+        holder, last = module, name
+        if "." in name:
+            inner, last = name.split(".")
+            holder = getattr(module, inner, None)
+        if holder is not None and last not in vars(holder):
             try:
-                getattr(module, name)
+                getattr(holder, last)
             except AttributeError:
-                setattr(module, name, value)
+                setattr(holder, last, value)

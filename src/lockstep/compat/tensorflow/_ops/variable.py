@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -13,12 +14,8 @@ from keras.src.backend.common.stateless_scope import get_stateless_scope
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype
 from lockstep.compat.tensorflow._ops import dispatch
-from lockstep.compat.tensorflow._ops.indexing import (
-    tensor_scatter_nd_add,
-    tensor_scatter_nd_sub,
-    tensor_scatter_nd_update,
-)
 from lockstep.compat.tensorflow._ops.random_in_model import initializer_of
+from lockstep.compat.tensorflow._ops.variable_rows import RowUpdates
 from lockstep.compat.tensorflow._tensor import as_host
 from lockstep.compat.tensorflow._types import DTypeLike, Initializer, ShapeLike, Trackable
 from lockstep.distribute.internal import InReplica, Mirrored
@@ -45,7 +42,7 @@ class VariableSynchronization:
     ON_READ = "on_read"
 
 
-class Variable(keras.Variable):
+class Variable(RowUpdates, keras.Variable):
     """A value that can be changed, and that Keras' layers track.
 
     Attributes:
@@ -78,7 +75,7 @@ class Variable(keras.Variable):
             trainable: Whether an optimizer changes it; by default true.
             validate_shape: Must be true: the shape is that of the first value.
             caching_device: Refused.
-            name: Its name.
+            name: Its name, in the scopes before each "/".
             variable_def: Refused.
             dtype: Type of the elements, by default that of the value; 64 bits become 32.
             import_scope: Refused.
@@ -110,16 +107,21 @@ class Variable(keras.Variable):
             raise UnsupportedError(f"A variable holds numbers. Received text: {value!r}. Keep it in a Python object.")
         if drawn is None and get_stateless_scope() is not None:
             drawn = _first_value(array)
-        super().__init__(
-            array if drawn is None else drawn,
-            None if drawn is None else tuple(array.shape),
-            # The name: Keras keeps text, and saves it.
-            dtype=dispatch.usable_dtype(xp, array.dtype if dtype is None else dtype).name,
-            trainable=not is_on_read if trainable is None else trainable,
-            aggregation=aggregation,
-            synchronization=synchronization,
-            name=name,
-        )
+        # Keras takes "dense/kernel" as the scope "dense" and the name "kernel".
+        *scopes, last = (name or "").split("/")
+        with contextlib.ExitStack() as stack:
+            for scope in filter(None, scopes):
+                stack.enter_context(keras.name_scope(scope))
+            super().__init__(
+                array if drawn is None else drawn,
+                None if drawn is None else tuple(array.shape),
+                # The name: Keras keeps text, and saves it.
+                dtype=dispatch.usable_dtype(xp, array.dtype if dtype is None else dtype).name,
+                trainable=not is_on_read if trainable is None else trainable,
+                aggregation=aggregation,
+                synchronization=synchronization,
+                name=last or None,
+            )
         # TensorFlow may leave sizes open in shape=; Keras' variables have fixed ones.
         if shape is not None and tuple(shape) != tuple(self.shape):
             raise ArgumentError(f"shape must be that of the value, {tuple(self.shape)}. Received: {tuple(shape)}.")
@@ -183,18 +185,6 @@ class Variable(keras.Variable):
     def initialized_value(self) -> Any:
         """Returns the value as a tensor."""
         return self.value
-
-    def scatter_nd_update(self, indices: Tensor, updates: Tensor, name: str | None = None) -> Any:
-        """Sets elements at index vectors."""
-        return self.assign(tensor_scatter_nd_update(self, indices, updates))
-
-    def scatter_nd_add(self, indices: Tensor, updates: Tensor, name: str | None = None) -> Any:
-        """Adds to elements at index vectors."""
-        return self.assign(tensor_scatter_nd_add(self, indices, updates))
-
-    def scatter_nd_sub(self, indices: Tensor, updates: Tensor, name: str | None = None) -> Any:
-        """Subtracts from elements at index vectors."""
-        return self.assign(tensor_scatter_nd_sub(self, indices, updates))
 
     def get_shape(self) -> Any:
         """Returns the shape."""

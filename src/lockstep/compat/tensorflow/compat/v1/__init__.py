@@ -31,8 +31,8 @@ from lockstep.compat.tensorflow.compat.v1._variables import *
 _LAZY = {
     name: f"{__name__}.{name}"
     for name in (
-        *("app", "data", "estimator", "feature_column", "gfile", "layers", "logging", "losses", "metrics", "nn"),
-        *("python_io", "random", "saved_model", "summary", "train"),
+        *("app", "data", "estimator", "feature_column", "gfile", "initializers", "layers", "logging", "losses"),
+        *("metrics", "nn", "python_io", "random", "saved_model", "summary", "train"),
     )
 }
 # Imported late: all of lockstep.estimator comes with them.
@@ -40,7 +40,19 @@ _SETTINGS = ("ConfigProto", "GPUOptions")
 # Messages of event files, whose library is large.
 _MESSAGES = ("Event", "SessionLog", "Summary")
 
-__all__ = ["ConfigProto", "GPUOptions", "app", "data", "layers", "logging", "losses", "metrics", "nn", "saved_model"]
+__all__ = [
+    "ConfigProto",
+    "GPUOptions",
+    "app",
+    "data",
+    "initializers",
+    "layers",
+    "logging",
+    "losses",
+    "metrics",
+    "nn",
+    "saved_model",
+]
 __all__ += ["summary", "train"]
 __all__ += _checks.__all__
 __all__ += _collections.__all__
