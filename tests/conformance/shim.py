@@ -37,6 +37,7 @@ HELPERS = {
     "tensorflow.python.compat.v2_compat": "context",
     "tensorflow.python.compat.compat": "context",
     "tensorflow.python.data.util.nest": "nest",
+    "tensorflow.python.types.core": "core_types",
     "tensorflow_estimator.python.estimator.model_fn": "model_fn",
     "tensorflow_estimator.python.estimator.canned.metric_keys": "keys",
     "tensorflow_estimator.python.estimator.canned.prediction_keys": "keys",
@@ -87,6 +88,8 @@ GRAPH = frozenset(
         "v1.RunMetadata",
         "v1.data.make_initializable_iterator",
         "v1.train.queue_runner",
+        "train.Coordinator",
+        "v1.train.SessionManager",
         "v1.QueueBase",
         "queue",
     ]

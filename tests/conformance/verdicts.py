@@ -23,7 +23,11 @@ _INTERNAL_LINES = (
 )
 _MISSING = re.compile(r"\btf\.([\w.]+) is not available")
 _PRIVATE = re.compile(r"has no attribute '_\w|unexpected keyword argument '_\w")
-_SHORTENED = ((re.compile(r"0x[0-9a-f]+"), "0x"), (re.compile(r"\b\d+(\.\d+)?(e-?\d+)?\b"), "N"))
+_SHORTENED = (
+    (re.compile(r"0x[0-9a-f]+"), "0x"),
+    (re.compile(r"variable(_\d+)?\b"), "variable"),
+    (re.compile(r"\b\d+(\.\d+)?(e-?\d+)?\b"), "N"),
+)
 
 
 def judge(result: dict[str, Any]) -> tuple[str, str]:

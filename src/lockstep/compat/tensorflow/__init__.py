@@ -76,6 +76,7 @@ if _TYPE_CHECKING:
     from lockstep.compat.tensorflow import distribute as distribute
     from lockstep.compat.tensorflow import estimator as estimator
     from lockstep.compat.tensorflow import keras as keras
+    from lockstep.compat.tensorflow._device_spec import DeviceSpec as DeviceSpec
     from lockstep.compat.tensorflow._indexed_slices import IndexedSlices as IndexedSlices
     from lockstep.compat.tensorflow._indexed_slices import IndexedSlicesSpec as IndexedSlicesSpec
     from lockstep.compat.tensorflow._ragged_ops import RaggedTensor as RaggedTensor
@@ -88,6 +89,7 @@ if _TYPE_CHECKING:
 newaxis = None
 # Classes that few programs use, with the modules that have them and their functions.
 _CLASSES = {
+    "DeviceSpec": "_device_spec",
     "RaggedTensor": "_composite_elements",
     "RaggedTensorSpec": "_composite_elements",
     "SparseTensor": "_composite_elements",
@@ -157,7 +159,7 @@ __all__ += ["assert_equal", "assert_greater", "assert_less", "assert_rank", "con
 __all__ += ["is_tensor", "newaxis", "ones_initializer", "random_normal_initializer", "random_uniform_initializer"]
 __all__ += ["reduce_all", "reduce_any", "reduce_logsumexp", "reduce_max", "reduce_mean", "reduce_min", "reduce_prod"]
 __all__ += ["reduce_sum", "zeros_initializer"]
-__all__ += ["IndexedSlices", "IndexedSlicesSpec", "RaggedTensor", "RaggedTensorSpec", "SparseTensor"]
+__all__ += ["DeviceSpec", "IndexedSlices", "IndexedSlicesSpec", "RaggedTensor", "RaggedTensorSpec", "SparseTensor"]
 __all__ += ["SparseTensorSpec", "TensorArray", "TensorArraySpec"]
 __all__ += _dtypes.__all__
 __all__ += _arrays.__all__

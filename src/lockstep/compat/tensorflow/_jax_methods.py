@@ -50,6 +50,9 @@ def install() -> None:
         cls.name = ExtensionProperty("name", name_of)  # pyright: ignore[reportAttributeAccessIssue]
         cls.op = ExtensionProperty("op", op_of)  # pyright: ignore[reportAttributeAccessIssue]
     _change(ArrayImpl, "device", device_name)
+    ArrayImpl.backing_device = ExtensionProperty(  # pyright: ignore[reportAttributeAccessIssue]
+        "backing_device", lambda array: device_name(array.device)
+    )
     _change(HostTensor, "dtype", dtype_of, np.ndarray.dtype)
     _make_callable(keras.Variable, "value")
 

@@ -67,7 +67,6 @@ ADVICE: dict[str, str] = {
     "tf.Graph": _GRAPH,
     "tf.Operation": _GRAPH,
     "tf.get_default_graph": _GRAPH,
-    "tf.init_scope": _GRAPH,
     "tf.get_variable": "It is tf.compat.v1.get_variable; or use tf.Variable, or add_weight in a layer of Keras.",
     "tf.variable_scope": "It is tf.compat.v1.variable_scope; or use tf.name_scope, and hold variables in layers.",
     "tf.global_variables_initializer": "Variables have their value from the start; leave it out.",
@@ -108,7 +107,6 @@ ADVICE: dict[str, str] = {
     "tf.distribute.cluster_resolver.GCEClusterResolver": "Write the addresses into TF_CONFIG, or use "
     "SimpleClusterResolver.",
     "tf.train.Server": _SERVER,
-    "tf.train.ExponentialMovingAverage": "Use an optimizer with use_ema=True.",
     "tf.compat.v1.Session": _GRAPH,
     "tf.compat.v1.get_default_session": _GRAPH,
     "tf.compat.v1.InteractiveSession": _GRAPH,
@@ -130,7 +128,6 @@ ADVICE: dict[str, str] = {
     "tf.compat.v1.train.SyncReplicasOptimizer": "Use the optimizer itself. Estimators train synchronously with "
     "RunConfig(train_distribute=tf.distribute.MultiWorkerMirroredStrategy()), and models of Keras on parameter servers "
     "with tf.distribute.ParameterServerStrategy(mode='sync', replicas=n).",
-    "tf.compat.v1.train.ExponentialMovingAverage": "Use an optimizer of tf.keras with use_ema=True.",
     "tf.compat.v1.train.replica_device_setter": "ParameterServerStrategy places variables on servers by itself, and "
     "divides them as its variable_partitioner says; leave it out.",
     "tf.compat.v1.train.Server": _SERVER,

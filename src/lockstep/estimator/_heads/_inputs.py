@@ -130,12 +130,16 @@ def weights_of(features: PyTree, column: WeightColumn, logits: jax.Array, per_lo
 
 
 def or_nan(values: jax.Array, is_right: jax.Array, rule: str) -> jax.Array:
-    """Returns values, NaN where they are wrong; `rule` says, in the error after the step, what they must be."""
+    """Returns values, NaN where they are wrong; `rule` says, in the error, what they must be.
+
+    Raises:
+        ArgumentError: Outside of compiled code, at once.
+    """
+    message = f"{rule} Received: labels out of range. Check n_classes, and what the input_fn makes of the labels."
     # TensorFlow asserts; a compiled step cannot raise, but the host looks at the step's checks.
     scope = current()
     if scope is not None:
-        scope.add_check(
-            f"{rule} Received: labels out of range. Check n_classes, and what the input_fn makes of the labels.",
-            is_right,
-        )
+        scope.add_check(message, is_right)
+    elif not isinstance(is_right, jax.core.Tracer) and not is_right.all():
+        raise ArgumentError(message)
     return jnp.where(is_right, values, jnp.nan)

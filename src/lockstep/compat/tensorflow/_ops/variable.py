@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -16,8 +17,9 @@ from lockstep.compat.tensorflow._dtypes import as_dtype
 from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._ops.random_in_model import initializer_of
 from lockstep.compat.tensorflow._ops.variable_rows import RowUpdates
-from lockstep.compat.tensorflow._tensor import as_host
+from lockstep.compat.tensorflow._tensor import as_host, check_shape, device_name
 from lockstep.compat.tensorflow._types import DTypeLike, Initializer, ShapeLike, Trackable
+from lockstep.distribute import Strategy, get_strategy, has_strategy
 from lockstep.distribute.internal import InReplica, Mirrored
 from lockstep.errors import ArgumentError, UnsupportedError
 
@@ -52,6 +54,8 @@ class Variable(RowUpdates, keras.Variable):
     """
 
     keeps_replica_values = True
+    # A copy of a variable must not copy its strategy.
+    _made_under: weakref.ref[Strategy] | None = None
 
     def __init__(
         self,
@@ -122,6 +126,7 @@ class Variable(RowUpdates, keras.Variable):
                 synchronization=synchronization,
                 name=last or None,
             )
+        self._made_under = weakref.ref(get_strategy()) if has_strategy() else None
         # TensorFlow may leave sizes open in shape=; Keras' variables have fixed ones.
         if shape is not None and tuple(shape) != tuple(self.shape):
             raise ArgumentError(f"shape must be that of the value, {tuple(self.shape)}. Received: {tuple(shape)}.")
@@ -152,6 +157,7 @@ class Variable(RowUpdates, keras.Variable):
             synchronization=synchronization,
             name=name,
         )
+        variable._made_under = weakref.ref(get_strategy()) if has_strategy() else None
         return variable
 
     def assign(self, value: Tensor, use_locking: bool = False, name: str | None = None, read_value: bool = True) -> Any:
@@ -176,6 +182,33 @@ class Variable(RowUpdates, keras.Variable):
     def read_value(self) -> Any:
         """Returns the value as a tensor."""
         return self.value
+
+    @property
+    def distribute_strategy(self) -> Any:
+        """The strategy in whose scope it was made; an AttributeError, as in TensorFlow, if there was none."""
+        strategy = self._made_under and self._made_under()
+        if strategy is None:
+            raise AttributeError(f"{self.path} was made outside of a strategy's scope: it has no distribute_strategy.")
+        return strategy
+
+    @property
+    def device(self) -> str:
+        """TensorFlow's name of the device that holds it, the first if there are several."""
+        value = self.value
+        devices = [] if isinstance(value, Tracer) else sorted(value.devices(), key=lambda device: device.id)
+        return device_name(devices[0] if devices else None)
+
+    def is_initialized(self, name: str | None = None) -> Any:
+        """Returns true: a variable has its first value from the start."""
+        return as_host(np.asarray(True))
+
+    def load(self, value: Tensor, session: None = None) -> None:
+        """Sets the value, as `assign`."""
+        self.assign(value)
+
+    def set_shape(self, shape: ShapeLike) -> None:
+        """Raises ArgumentError unless the shape is one that the variable has."""
+        check_shape(self, shape)
 
     @property
     def initializer(self) -> None:

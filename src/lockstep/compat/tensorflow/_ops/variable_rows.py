@@ -1,4 +1,4 @@
-"""Updates of a variable by rows, and reads of some of its elements: tf.Variable's scatter_*, gather_nd and sparse_read."""
+"""Updates of a variable by rows, and reads of some of its elements: scatter_*, gather_nd and sparse_read."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class RowUpdates:
         return self.assign(self._rows(sparse_delta, "set"))
 
     def scatter_min(self, sparse_delta: Trackable, use_locking: bool = False, name: str | None = None) -> Any:
-        """Takes the smaller values in rows, and returns the variable; raises TypeError for anything but IndexedSlices."""
+        """Keeps the smaller values in rows, and returns the variable; raises TypeError but for IndexedSlices."""
         return self.assign(self._rows(sparse_delta, "min"))
 
     def scatter_max(self, sparse_delta: Trackable, use_locking: bool = False, name: str | None = None) -> Any:
-        """Takes the larger values in rows, and returns the variable; raises TypeError for anything but IndexedSlices."""
+        """Keeps the larger values in rows, and returns the variable; raises TypeError but for IndexedSlices."""
         return self.assign(self._rows(sparse_delta, "max"))
 
     def scatter_mul(self, sparse_delta: Trackable, use_locking: bool = False, name: str | None = None) -> Any:
