@@ -179,8 +179,10 @@ def _print(results: dict[Path, dict[str, Any]], most: int, every: bool) -> None:
     print(f"{'all':{width}} " + " ".join(f"{total[v]:8}" for v in VERDICTS))
     counted = total["passes"] + total["words"] + total["differs"] + total["timeout"]
     if counted:
-        print(f"\nof {counted} that need nothing internal {total['passes'] / counted:.1%} pass")
-    for verdict in ("differs", "words", "internal"):
+        every_one = counted + total["refused"]
+        print(f"\nof {every_one} that need nothing internal {total['passes'] / every_one:.1%} pass")
+        print(f"of {counted} that are not refused, with what to use, either {total['passes'] / counted:.1%}")
+    for verdict in ("differs", "words", "refused", "internal"):
         causes = Counter(r["cause"] for tests in results.values() for r in tests.values() if r["verdict"] == verdict)
         if causes:
             print(f"\n{verdict}:")

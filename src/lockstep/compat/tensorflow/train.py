@@ -26,7 +26,8 @@ _AVERAGE = "ExponentialMovingAverage"
 _V1 = "lockstep.compat.tensorflow.compat.v1.train"
 
 __all__ = ["BytesList", "Checkpoint", "CheckpointManager", "CheckpointOptions", "ClusterSpec", "Example", "Feature"]
-__all__ += ["ExponentialMovingAverage", "FeatureList", "FeatureLists", "Features", "FloatList", "Int64List", "SequenceExample"]
+__all__ += ["ExponentialMovingAverage", "FeatureList", "FeatureLists", "Features", "FloatList", "Int64List"]
+__all__ += ["SequenceExample"]
 __all__ += ["checkpoints_iterator", "get_checkpoint_state", "latest_checkpoint", "list_variables", "load_checkpoint"]
 __all__ += ["load_variable"]
 

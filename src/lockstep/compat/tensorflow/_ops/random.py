@@ -401,9 +401,7 @@ class Generator:
             raise ArgumentError(f"uniform_full_int draws integers. Received: dtype={dtype!r}. Use uniform for floats.")
         limits = np.iinfo(kind.dtype)
         sizes = dispatch.to_shape(shape)
-        return as_host(
-            np.asarray(self._drawing().integers(limits.min, limits.max, sizes, kind.dtype, endpoint=True))
-        )
+        return as_host(np.asarray(self._drawing().integers(limits.min, limits.max, sizes, kind.dtype, endpoint=True)))
 
     def binomial(
         self, shape: ShapeLike, counts: Tensor, probs: Tensor, dtype: DTypeLike = "int32", name: str | None = None
