@@ -63,3 +63,12 @@ def test_init_scope_computes_at_once() -> None:
         return x + 1
 
     assert function(tf.constant(1.0)).numpy() == 2 and set(seen) == {3}
+
+
+def test_an_optimizer_with_keras_2s_rule_is_refused() -> None:
+    class Own(tf.keras.optimizers.legacy.Optimizer):
+        def _resource_apply_dense(self, grad, var, apply_state=None):  # type: ignore[no-untyped-def]
+            return var.assign_sub(grad)
+
+    with pytest.raises(ValueError, match="update_step"):
+        Own(name="own")

@@ -11,12 +11,20 @@ from tests.conformance.absent import AbsentError
 from tests.conformance.helpers.case import to_numpy
 
 
+# Graphs whose block a test is in.
+_open: list[Any] = []
+
+
 class Graph:
     """Graph of a test that only keeps it apart from others."""
 
     @contextlib.contextmanager
     def as_default(self) -> Iterator[Any]:
-        yield self
+        _open.append(self)
+        try:
+            yield self
+        finally:
+            _open.pop()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -80,8 +88,21 @@ NAMES: dict[str, Any] = {
 }
 
 
+def _operations_alone(function: Any) -> Any:
+    """Returns a function that gives an operation in a graph, which is none of lockstep's outside of a model_fn."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if result is None and _open:
+            raise AbsentError("graph", f"an operation: tf.{function.__name__}")
+        return result
+
+    return call
+
+
 def install(module: ModuleType) -> None:
     """Puts the names into compat's module, where it has none of its own."""
+    module.no_op = _operations_alone(module.no_op)
     for name, value in NAMES.items():
         holder, last = module, name
         if "." in name:
