@@ -13,6 +13,7 @@ import lockstep.compat.tensorflow as tf
         ("/job:worker/replica:0/task:1/device:GPU:2", "/job:worker/replica:0/task:1/device:GPU:2"),
         ("/cpu:0", "/device:CPU:0"),
         ("cpu:0", "/device:CPU:0"),
+        ("gpu", "/device:GPU:*"),
         ("/job:ps/task:3", "/job:ps/task:3"),
         ("/device:CPU:*", "/device:CPU:*"),
         ("", ""),

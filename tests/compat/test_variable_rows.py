@@ -73,5 +73,6 @@ def test_variables_of_tensorflow_1_are_made_anew_outside_of_a_model_fn() -> None
     assert first is not second and first.numpy() == 3
     with tf.compat.v1.variable_scope("x"):
         assert tf.compat.v1.get_variable("i", [2], dtype=tf.int32).numpy().tolist() == [0, 0]
+    assert tf.compat.v1.get_variable("v/a", [2]).path == "v/a"
     with pytest.raises(RuntimeError, match="each call of get_variable makes a variable"):
         tf.compat.v1.get_variable("a", [1], collections=["mine"])

@@ -147,6 +147,7 @@ class _Result(unittest.TestResult):
             test,
             "fail",
             error=kind.__name__,
+            kinds=[cls.__name__ for cls in kind.__mro__],
             why=" ".join(str(error).split())[:400],
             absent=_absent(error),
             expected_other=bool(_expected_others),

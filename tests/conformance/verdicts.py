@@ -59,7 +59,7 @@ def judge(result: dict[str, Any]) -> tuple[str, str]:
         for pattern, reason in _INTERNAL_LINES:
             if pattern.search(line):
                 return "internal", reason
-    if result["error"] == "UnsupportedError" or _ADVISED.search(result["why"]):
+    if "UnsupportedError" in result.get("kinds", (result["error"],)) or _ADVISED.search(result["why"]):
         return "refused", shorten(result["why"])
     if result.get("expected_other") or "assertRegexMatch(" in lines[-1]:
         return "words", f"{result['error']}: {shorten(result['why'])}"

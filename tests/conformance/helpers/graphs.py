@@ -10,7 +10,6 @@ from typing import Any
 from tests.conformance.absent import AbsentError
 from tests.conformance.helpers.case import to_numpy
 
-
 # Graphs whose block a test is in.
 _open: list[Any] = []
 

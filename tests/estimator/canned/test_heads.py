@@ -152,8 +152,10 @@ def test_unknown_words_and_labels_of_another_kind() -> None:
         (MultiLabelHead(3), [[0, 1, 2]], _THREE[:1]),
     ],
 )
-def test_labels_out_of_range_make_the_loss_nan(head: Any, labels: Any, logits: Any) -> None:
-    assert np.isnan(float(head.loss(np.asarray(labels), logits)))
+def test_labels_out_of_range_are_refused_and_make_a_compiled_loss_nan(head: Any, labels: Any, logits: Any) -> None:
+    with pytest.raises(ArgumentError, match="labels out of range"):
+        head.loss(np.asarray(labels), logits)
+    assert np.isnan(float(jax.jit(head.loss)(np.asarray(labels), logits)))
 
 
 def test_shapes_are_checked() -> None:

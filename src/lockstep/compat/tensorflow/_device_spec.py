@@ -51,9 +51,9 @@ class DeviceSpec:
                 continue
             if key in ("job", "replica", "task") and len(values) == 1:
                 found[key] = values[0] if key == "job" else _number(values[0], spec)
-            elif key == "device" and 1 <= len(values) <= 2:
+            elif key == "device" and len(values) == 2:
                 found |= {"device_type": values[0], "device_index": _index(values[1:], spec)}
-            elif key.upper() in ("CPU", "GPU", "TPU") and len(values) == 1:
+            elif key.upper() in ("CPU", "GPU", "TPU") and len(values) <= 1:
                 found |= {"device_type": key, "device_index": _index(values, spec)}
             else:
                 raise ArgumentError(

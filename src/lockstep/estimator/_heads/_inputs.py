@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from lockstep._types import PyTree
 from lockstep.errors import ArgumentError, InputError
@@ -140,6 +141,6 @@ def or_nan(values: jax.Array, is_right: jax.Array, rule: str) -> jax.Array:
     scope = current()
     if scope is not None:
         scope.add_check(message, is_right)
-    elif not isinstance(is_right, jax.core.Tracer) and not is_right.all():
+    elif not isinstance(is_right, Tracer) and not is_right.all():
         raise ArgumentError(message)
     return jnp.where(is_right, values, jnp.nan)

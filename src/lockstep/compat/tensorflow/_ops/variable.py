@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -111,11 +111,7 @@ class Variable(RowUpdates, keras.Variable):
             raise UnsupportedError(f"A variable holds numbers. Received text: {value!r}. Keep it in a Python object.")
         if drawn is None and get_stateless_scope() is not None:
             drawn = _first_value(array)
-        # Keras takes "dense/kernel" as the scope "dense" and the name "kernel".
-        *scopes, last = (name or "").split("/")
-        with contextlib.ExitStack() as stack:
-            for scope in filter(None, scopes):
-                stack.enter_context(keras.name_scope(scope))
+        with _open_scopes(name) as last:
             super().__init__(
                 array if drawn is None else drawn,
                 None if drawn is None else tuple(array.shape),
@@ -124,7 +120,7 @@ class Variable(RowUpdates, keras.Variable):
                 trainable=not is_on_read if trainable is None else trainable,
                 aggregation=aggregation,
                 synchronization=synchronization,
-                name=last or None,
+                name=last,
             )
         self._made_under = weakref.ref(get_strategy()) if has_strategy() else None
         # TensorFlow may leave sizes open in shape=; Keras' variables have fixed ones.
@@ -148,15 +144,16 @@ class Variable(RowUpdates, keras.Variable):
         """Creates a variable by an initializer of Keras; the other arguments are as for the constructor."""
         # The constructor takes TensorFlow's arguments, and would compute a first value.
         variable = cls.__new__(cls)
-        super(Variable, variable).__init__(
-            initializer,
-            shape,
-            dtype=dispatch.usable_dtype(dispatch.DEVICE, dtype).name,
-            trainable=trainable is not False,
-            aggregation=aggregation,
-            synchronization=synchronization,
-            name=name,
-        )
+        with _open_scopes(name) as last:
+            super(Variable, variable).__init__(
+                initializer,
+                shape,
+                dtype=dispatch.usable_dtype(dispatch.DEVICE, dtype).name,
+                trainable=trainable is not False,
+                aggregation=aggregation,
+                synchronization=synchronization,
+                name=last,
+            )
         variable._made_under = weakref.ref(get_strategy()) if has_strategy() else None
         return variable
 
@@ -226,6 +223,16 @@ class Variable(RowUpdates, keras.Variable):
     def numpy(self) -> Any:
         """Returns the value as a numpy array, or a numpy scalar."""
         return np.asarray(self.value)[()]
+
+
+@contextlib.contextmanager
+def _open_scopes(name: str | None) -> Generator[str | None]:
+    """Opens the scope "dense" for the name "dense/kernel", as Keras wants it; gives the rest of the name."""
+    *scopes, last = (name or "").split("/")
+    with contextlib.ExitStack() as stack:
+        for scope in filter(None, scopes):
+            stack.enter_context(keras.name_scope(scope))
+        yield last or None
 
 
 def _first_value(array: Any) -> Callable[..., Any]:
