@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lockstep._types import PyTree
-from lockstep.errors import ArgumentError, InputError
+from lockstep.errors import ArgumentError, InputError, UnsupportedError
 from lockstep.estimator._model_fn.scope import current
 from lockstep.estimator.feature_column._features import Features, is_text, text_codes
 from lockstep.estimator.feature_column._numeric import NumericColumn
@@ -43,6 +43,12 @@ def check_labels(labels: PyTree, logits: jax.Array, dimension: int, encode: Call
         )
     if isinstance(labels, dict):
         raise ArgumentError(f"labels of one head are an array. Received: a dict of {sorted(labels)}. Use MultiHead.")
+    # TensorFlow's MultiLabelHead takes sparse ones; a step has static shapes.
+    if hasattr(labels, "dense_shape"):
+        raise UnsupportedError(
+            f"Labels are dense. Received: a {type(labels).__name__}. Make one of 0 and 1 for each class in the "
+            "input_fn, or of text a dense array of words, filled up with ''."
+        )
     array = encode(labels)
     # TensorFlow's `check_dense_labels_match_logits_and_reshape` adds the dimension, too; nothing else is broadcast.
     if array.ndim == logits.ndim - 1 and dimension == 1:
