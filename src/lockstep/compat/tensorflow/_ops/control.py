@@ -29,7 +29,7 @@ from lockstep.compat.tensorflow._tensor import as_host, as_tensor
 from lockstep.compat.tensorflow._types import DTypeLike, Initializer, SizeLike
 from lockstep.errors import ArgumentError
 
-__all__ = ["case", "cond", "device", "foldl", "foldr", "map_fn", "name_scope", "no_gradient"]
+__all__ = ["case", "cond", "device", "foldl", "foldr", "init_scope", "map_fn", "name_scope", "no_gradient"]
 __all__ += ["print", "scan", "switch_case", "timestamp", "tuple", "vectorized_map", "while_loop"]
 
 # jax.tree sorts the keys of dicts, which does not matter to leaves; map_structure keeps them.
@@ -43,6 +43,14 @@ def _is_traced(*trees: PyTree) -> bool:
 
 def _value(x: Tensor) -> Any:
     return dispatch.pick(x)[1]
+
+
+def init_scope() -> Any:
+    """Opens a context that computes at once, with values at hand, inside of functions that are being compiled, too.
+
+    What depends on an argument of such a function has no value there, and is an error of JAX. Source: tf.init_scope.
+    """
+    return jax.ensure_compile_time_eval()
 
 
 def cond(pred: Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any], name: str | None = None) -> PyTree:
