@@ -17,11 +17,11 @@ from jax.core import Tracer
 from keras.src.backend.common.stateless_scope import get_stateless_scope
 
 from lockstep._types import Tensor
-from lockstep.compat.tensorflow._function.arguments import Canonical, Place, TensorKind, key_of, kind_of, to_array
-from lockstep.compat.tensorflow._function.concrete import ConcreteFunction
-from lockstep.compat.tensorflow._function.conversion import convert
-from lockstep.compat.tensorflow._function.program import Program
-from lockstep.compat.tensorflow._function.refusals import cannot_compile
+from lockstep.compat.tensorflow._functions.arguments import Canonical, Place, TensorKind, key_of, kind_of, to_array
+from lockstep.compat.tensorflow._functions.concrete import ConcreteFunction
+from lockstep.compat.tensorflow._functions.conversion import convert
+from lockstep.compat.tensorflow._functions.program import Program
+from lockstep.compat.tensorflow._functions.refusals import cannot_compile
 from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._ops.create import convert_to_tensor
 from lockstep.compat.tensorflow._ops.named import model_fn_scope

@@ -22,7 +22,7 @@ from malt.operators import py_builtins
 from malt.pyct import errors, inspect_utils
 
 import lockstep
-from lockstep.compat.tensorflow._function import builtins_of_python, control_flow
+from lockstep.compat.tensorflow._functions import builtins_of_python, control_flow
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow._visibility import PACKAGE
 

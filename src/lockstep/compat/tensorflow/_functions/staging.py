@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from lockstep._types import Array, Variable
-from lockstep.compat.tensorflow._function.refusals import NotCompilableError
-from lockstep.compat.tensorflow._function.scopes import Piece, assign, current_values
+from lockstep.compat.tensorflow._functions.refusals import NotCompilableError
+from lockstep.compat.tensorflow._functions.scopes import Piece, assign, current_values
 
 _Function = Callable[..., list[Any]]
 

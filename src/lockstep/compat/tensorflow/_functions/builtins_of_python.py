@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from lockstep.compat.tensorflow._function.refusals import NotCompilableError
+from lockstep.compat.tensorflow._functions.refusals import NotCompilableError
 from lockstep.data import Dataset
 
 

@@ -12,10 +12,10 @@ import numpy as np
 from jax.core import Tracer
 from malt.operators.variables import Undefined, UndefinedReturnValue
 
-from lockstep.compat.tensorflow._function import staging
-from lockstep.compat.tensorflow._function.builtins_of_python import TracedRange
-from lockstep.compat.tensorflow._function.refusals import NotCompilableError
-from lockstep.compat.tensorflow._function.state import Branches, Loop
+from lockstep.compat.tensorflow._functions import staging
+from lockstep.compat.tensorflow._functions.builtins_of_python import TracedRange
+from lockstep.compat.tensorflow._functions.refusals import NotCompilableError
+from lockstep.compat.tensorflow._functions.state import Branches, Loop
 from lockstep.compat.tensorflow._tape import recording
 from lockstep.data import Dataset
 from lockstep.data.internal import DatasetIterator

@@ -11,9 +11,9 @@ import numpy as np
 from malt.operators.variables import Undefined, UndefinedReturnValue
 
 from lockstep._nest import flatten
-from lockstep.compat.tensorflow._function import staging
-from lockstep.compat.tensorflow._function.refusals import NotCompilableError
-from lockstep.compat.tensorflow._function.scopes import Piece
+from lockstep.compat.tensorflow._functions import staging
+from lockstep.compat.tensorflow._functions.refusals import NotCompilableError
+from lockstep.compat.tensorflow._functions.scopes import Piece
 from lockstep.distribute.internal import Fixed
 
 

@@ -19,7 +19,7 @@ from keras.src.backend.common.stateless_scope import get_stateless_scope
 
 from lockstep._engine.step.jaxprs import constants_of, evaluate_equation, open_jaxpr, read
 from lockstep._types import Array, Jaxpr, Variable
-from lockstep.compat.tensorflow._function.refusals import NotCompilableError
+from lockstep.compat.tensorflow._functions.refusals import NotCompilableError
 from lockstep.distribute.internal import Known, Scope, demand_replica_context
 
 # Only `evaluate` gives it values: none is left in a jaxpr that is compiled.

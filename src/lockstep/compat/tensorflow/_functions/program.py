@@ -18,9 +18,9 @@ from lockstep._engine.step.jaxprs import constants_of, name_of
 from lockstep._nest import flatten
 from lockstep._types import PyTree, Variable
 from lockstep.compat.tensorflow._composite import CompositeTensor
-from lockstep.compat.tensorflow._function.arguments import TensorKind
-from lockstep.compat.tensorflow._function.refusals import NotCompilableError
-from lockstep.compat.tensorflow._function.scopes import FunctionScope, evaluate
+from lockstep.compat.tensorflow._functions.arguments import TensorKind
+from lockstep.compat.tensorflow._functions.refusals import NotCompilableError
+from lockstep.compat.tensorflow._functions.scopes import FunctionScope, evaluate
 from lockstep.compat.tensorflow._ops.create import convert_to_tensor
 from lockstep.distribute.internal import DistributedValues, Fixed, Scope, is_variable
 
