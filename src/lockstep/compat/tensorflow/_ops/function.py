@@ -99,7 +99,7 @@ class Function:
         self._converted = convert(python_function) if options.autograph else python_function
         self._programs: dict[Any, Program] = {}
         # By what calls are like: their program, and which leaves it is given.
-        self._routes: dict[Any, tuple[Program, tuple[int, ...]]] = {}
+        self._routes: dict[Any, _Route] = {}
 
     def __call__(self, *args: Argument, **kwargs: Argument) -> Any:
         """Calls the compiled function."""
@@ -110,9 +110,13 @@ class Function:
         route = self._routes.get((structure, key))
         if route is None or route[0].is_refused:
             return self._call_first(args, kwargs, leaves, (structure, key))
-        return route[0](
-            [leaf if type(leaf) is ArrayImpl else to_array(leaf) for leaf in map(leaves.__getitem__, route[1])]
-        )
+        program, places = route
+        # Without places all leaves are arrays, in their order.
+        given = leaves if places is None else [leaves[i] for i in places]
+        for i, leaf in enumerate(given):
+            if type(leaf) is not ArrayImpl:
+                given[i] = to_array(leaf)
+        return program(given)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
@@ -165,7 +169,7 @@ class Function:
             key = key_of(leaves, self._options.widens)
             found = self._find(args, kwargs, leaves, (structure, key)) if key is not None else None
             if found is not None and self._is_ready(found[0]) and _is_recordable(found[0], leaves):
-                return found[0].record([_watched(leaves[i]) for i in found[1]])
+                return found[0].record([_watched(leaf) for leaf in _chosen(leaves, found[1])])
         return self._converted(*args, **kwargs)
 
     def _call_first(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any], raw: Any) -> Any:
@@ -183,7 +187,7 @@ class Function:
             route = None if raw[1] is None else self._find(args, kwargs, leaves, raw)
         if route is None or not self._is_ready(route[0]):
             return self._converted(*given, **by_name)
-        return route[0]([to_array(leaves[i]) for i in route[1]])
+        return route[0]([to_array(leaf) for leaf in _chosen(leaves, route[1])])
 
     def _fitted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if kwargs:
@@ -196,7 +200,7 @@ class Function:
 
     def _find(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any], raw: Any
-    ) -> tuple[Program, tuple[int, ...]]:
+    ) -> _Route:
         """Returns the program for a call, and which leaves it is given."""
         known = self._routes.get(raw)
         if known is not None:
@@ -212,7 +216,8 @@ class Function:
         if program is None:
             program = self._programs[key] = Program(self._converted, canonical.structure, kinds)
         places = [leaf.number for leaf in canonical.leaves if isinstance(leaf, Place)]
-        route = program, tuple(i for i in places if isinstance(kind_of(leaves[i], widens), TensorKind))
+        arrays = tuple(i for i in places if isinstance(kind_of(leaves[i], widens), TensorKind))
+        route = program, None if arrays == tuple(range(len(leaves))) else arrays
         self._routes[raw] = route
         return route
 
@@ -232,6 +237,12 @@ class Function:
 
 
 _flatten = jax.tree_util.tree_flatten
+# A program, and the numbers of the leaves that it is given; `None` for all of them, in their order.
+_Route = tuple[Program, tuple[int, ...] | None]
+
+
+def _chosen(leaves: Sequence[Any], numbers: Sequence[int] | None) -> list[Any]:
+    return list(leaves) if numbers is None else [leaves[i] for i in numbers]
 
 
 @dataclass(frozen=True)
