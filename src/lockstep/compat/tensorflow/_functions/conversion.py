@@ -162,8 +162,8 @@ def _is_of_library(function: Any) -> bool:
 @functools.cache
 def _is_library_file(name: str) -> bool:
     if name.startswith("<"):
-        # Code of exec has no source.
-        return not name.startswith(("<ipython", "<stdin"))
+        # Code of exec and of Python's prompt has no source; a notebook's has.
+        return not name.startswith("<ipython")
     return os.path.realpath(name).startswith(_LIBRARIES)
 
 
