@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
 
+from lockstep._messages.reading import is_pointer
 from lockstep._migrate._differences import difference_of
 from lockstep._migrate._uses import OTHERS
 
@@ -47,7 +48,7 @@ def answer(name: str) -> Answer:
     root = name.partition(".")[0]
     if root in OTHERS:
         return Answer("missing", f"{root}: {_OTHER}")
-    for start, advice in (("tf.python", _INTERNAL), ("tf.core", _INTERNAL), ("tf.examples", _TUTORIALS)):
+    for start, advice in (("tf.core", _INTERNAL), ("tf.examples", _TUTORIALS)):
         if name == start or name.startswith(f"{start}."):
             return Answer("missing", f"{name} is not available. {advice}")
     try:
@@ -114,4 +115,5 @@ def _needs_tensorflow(kind: type) -> bool:
 
 
 def _first_line(text: str) -> str:
-    return " ".join(text.strip().split("\n\n")[0].split())
+    lines = (line for line in text.strip().split("\n\n")[0].splitlines() if not is_pointer(line))
+    return " ".join(" ".join(lines).split())
