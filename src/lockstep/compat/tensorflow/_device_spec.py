@@ -24,7 +24,7 @@ class DeviceSpec:
         device_type: str | None = None,
         device_index: int | None = None,
     ) -> None:
-        self._parts = (
+        self._parts: tuple[Any, ...] = (
             None if job is None else str(job),
             None if replica is None else int(replica),
             None if task is None else int(task),
