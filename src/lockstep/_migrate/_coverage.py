@@ -47,7 +47,7 @@ def answer(name: str) -> Answer:
     root = name.partition(".")[0]
     if root in OTHERS:
         return Answer("missing", f"{root}: {_OTHER}")
-    for start, advice in (("tf.python", _INTERNAL), ("tf.core", _INTERNAL), ("tf.examples", _TUTORIALS)):
+    for start, advice in (("tf.core", _INTERNAL), ("tf.examples", _TUTORIALS)):
         if name == start or name.startswith(f"{start}."):
             return Answer("missing", f"{name} is not available. {advice}")
     try:

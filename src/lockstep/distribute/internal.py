@@ -7,7 +7,7 @@ from lockstep.distribute._collectives import enter_replica as enter_replica
 from lockstep.distribute._context import default as default
 from lockstep.distribute._context import experimental_set_strategy as experimental_set_strategy
 from lockstep.distribute._devices import default_devices as default_devices
-from lockstep.distribute._devices import device_named as device_named
+from lockstep.distribute._devices import device_or_host as device_or_host
 from lockstep.distribute._extended import StrategyExtended as StrategyExtended
 from lockstep.distribute._input import InputReplicationMode as InputReplicationMode
 from lockstep.distribute._values import DistributedValues as DistributedValues
@@ -30,7 +30,7 @@ __all__ = [
     "Tape",
     "default",
     "default_devices",
-    "device_named",
+    "device_or_host",
     "enter_replica",
     "experimental_set_strategy",
     "is_variable",

@@ -11,10 +11,10 @@ from typing import Any
 from lockstep import saved_model
 from lockstep._nest import map_structure
 from lockstep._types import Tensor
-from lockstep.compat.tensorflow._saved_model_options import LoadOptions
+from lockstep.compat.tensorflow._saved_options import LoadOptions
 from lockstep.compat.tensorflow._spec import TensorSpec
 from lockstep.compat.tensorflow._tensor import as_host
-from lockstep.errors import UnsupportedError
+from lockstep.errors import ArgumentError, UnsupportedError
 
 __all__ = ["load", "save"]
 
@@ -110,16 +110,15 @@ def load(
     Args:
         export_dir: The directory of the export.
         tags: Which part of it: "serve", "train" or "eval"; `None` for "serve", or the only one.
-        options: `None` or a `tf.saved_model.LoadOptions`, which changes nothing.
+        options: `LoadOptions`, which change no result.
 
     Raises:
         ArgumentError: If there is no export, it is damaged or of another version, or it has no such part.
-        UnsupportedError: If there are options.
 
     Source: tf.saved_model.load.
     """
     if options is not None and not isinstance(options, LoadOptions):
-        raise UnsupportedError(f"options must be None: exports are read from a directory. Received: {options!r}.")
+        raise ArgumentError(f"options is a tf.saved_model.LoadOptions. Received: {options!r:.80}.")
     directory = Path(os.fsdecode(export_dir))
     if (directory / "metadata.json").exists() and not saved_model.contains_saved_model(str(directory)):
         from lockstep.compat.tensorflow.keras._models import load_model

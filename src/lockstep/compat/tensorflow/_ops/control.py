@@ -312,7 +312,9 @@ def name_scope(name: str | None) -> Any:
 
 @contextlib.contextmanager
 def device(device_name: Any) -> Generator[None]:
-    """Opens a context whose JAX arrays are made on a device, such as "/CPU:0"; `None` chooses none.
+    """Opens a context whose JAX arrays are made on a device, such as "/CPU:0" or "cpu"; `None` chooses none.
+
+    In place of an accelerator where there is none it is the CPU, with a warning.
 
     Raises:
         ArgumentError: If there is no such device.
@@ -322,9 +324,11 @@ def device(device_name: Any) -> Generator[None]:
     if device_name is None:
         yield
         return
-    from lockstep.distribute.internal import device_named
+    from lockstep.distribute.internal import device_or_host
 
-    with jax.default_device(device_named(device_name)):
+    # Without a number it is the first.
+    is_kind = isinstance(device_name, str) and device_name.lower().endswith(("cpu", "gpu", "tpu"))
+    with jax.default_device(device_or_host(f"{device_name}:0" if is_kind else device_name)):
         yield
 
 

@@ -196,6 +196,18 @@ class Variable(keras.Variable):
         """Subtracts from elements at index vectors."""
         return self.assign(tensor_scatter_nd_sub(self, indices, updates))
 
+    def scatter_update(self, sparse_delta: Any, use_locking: bool = False, name: str | None = None) -> Any:
+        """Sets rows, as `tf.IndexedSlices` say."""
+        return self.scatter_nd_update(*_rows_of(sparse_delta))
+
+    def scatter_add(self, sparse_delta: Any, use_locking: bool = False, name: str | None = None) -> Any:
+        """Adds to rows, as `tf.IndexedSlices` say."""
+        return self.scatter_nd_add(*_rows_of(sparse_delta))
+
+    def scatter_sub(self, sparse_delta: Any, use_locking: bool = False, name: str | None = None) -> Any:
+        """Subtracts from rows, as `tf.IndexedSlices` say."""
+        return self.scatter_nd_sub(*_rows_of(sparse_delta))
+
     def get_shape(self) -> Any:
         """Returns the shape."""
         return as_host(np.empty(tuple(self.shape), np.bool_)).shape
@@ -203,6 +215,11 @@ class Variable(keras.Variable):
     def numpy(self) -> Any:
         """Returns the value as a numpy array, or a numpy scalar."""
         return np.asarray(self.value)[()]
+
+
+def _rows_of(slices: Any) -> tuple[Any, Any]:
+    """Returns index vectors of rows, and their values."""
+    return np.asarray(slices.indices)[:, None], slices.values
 
 
 def _first_value(array: Any) -> Callable[..., Any]:

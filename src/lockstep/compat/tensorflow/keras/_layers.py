@@ -64,7 +64,8 @@ def _input_layer(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 def _embedding(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     kwargs = dict(arguments)
     length = kwargs.pop("input_length", None)
-    if length is not None and "input_shape" not in kwargs and "batch_input_shape" not in kwargs:
+    if "input_shape" not in kwargs and "batch_input_shape" not in kwargs:
+        # Without a length, too: a sequential model that begins with it is built at once.
         kwargs["input_shape"] = tuple(length) if isinstance(length, (tuple, list)) else (length,)
     return kwargs
 
