@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
 
+from lockstep._messages.reading import is_pointer
 from lockstep._migrate._differences import difference_of
 from lockstep._migrate._uses import OTHERS
 
@@ -114,4 +115,5 @@ def _needs_tensorflow(kind: type) -> bool:
 
 
 def _first_line(text: str) -> str:
-    return " ".join(text.strip().split("\n\n")[0].split())
+    lines = (line for line in text.strip().split("\n\n")[0].splitlines() if not is_pointer(line))
+    return " ".join(" ".join(lines).split())

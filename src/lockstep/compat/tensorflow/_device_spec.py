@@ -1,117 +1,96 @@
-"""tf.DeviceSpec: the name of a device in its parts."""
+"""tf.DeviceSpec: the parts of a device's name."""
 
 from __future__ import annotations
 
-import re
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lockstep.errors import ArgumentError
 
-_PART = re.compile(r"/(?:(job):([^/]+)|(replica):(\d+)|(task):(\d+)|(?:device:)?([a-z_]+):(\d+|\*))", re.IGNORECASE)
+__all__ = ["DeviceSpec"]
 
 
+@dataclass(frozen=True, repr=False)
 class DeviceSpec:
-    """Job, replica, task and device of a name such as "/job:worker/task:1/device:GPU:0"; each may be `None`.
+    """The parts of a device's name, such as `/job:worker/replica:0/task:1/device:GPU:2`; `None` where it has none.
+
+    Attributes:
+        job: Name of the job.
+        replica: Number of the replica.
+        task: Number of the task.
+        device_type: Such as "CPU" or "GPU", in capitals.
+        device_index: Number of the device in its task.
 
     Source: tf.DeviceSpec.
     """
 
-    def __init__(
-        self,
-        job: str | None = None,
-        replica: int | None = None,
-        task: int | None = None,
-        device_type: str | None = None,
-        device_index: int | None = None,
-    ) -> None:
-        self._parts: tuple[Any, ...] = (
-            None if job is None else str(job),
-            None if replica is None else int(replica),
-            None if task is None else int(task),
-            None if device_type is None else str(device_type).upper(),
-            None if device_index is None else int(device_index),
-        )
+    job: str | None = None
+    replica: int | None = None
+    task: int | None = None
+    device_type: str | None = None
+    device_index: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("replica", "task", "device_index"):
+            value: Any = getattr(self, name)
+            object.__setattr__(self, name, None if value is None else int(value))
+        kind = self.device_type
+        object.__setattr__(self, "device_type", None if kind is None else str(kind).upper())
 
     @classmethod
     def from_string(cls, spec: str) -> DeviceSpec:
         """Returns the parts of a name.
 
         Raises:
-            ArgumentError: If it is none of this form.
+            ArgumentError: If it has a part that is none of a device's name.
         """
         found: dict[str, Any] = {}
-        at = 0
-        for match in _PART.finditer(spec):
-            if match.start() != at:
-                break
-            at = match.end()
-            job, job_name, replica, number, task, task_number, kind, index = match.groups()
-            if job:
-                found["job"] = job_name
-            elif replica:
-                found["replica"] = number
-            elif task:
-                found["task"] = task_number
+        for part in spec.split("/"):
+            key, *values = part.split(":")
+            if not key and not values:
+                continue
+            if key in ("job", "replica", "task") and len(values) == 1:
+                found[key] = values[0] if key == "job" else _number(values[0], spec)
+            elif key == "device" and len(values) == 2:
+                found |= {"device_type": values[0], "device_index": _index(values[1:], spec)}
+            elif key.upper() in ("CPU", "GPU", "TPU") and len(values) <= 1:
+                found |= {"device_type": key, "device_index": _index(values, spec)}
             else:
-                found.update(device_type=kind, device_index=None if index == "*" else index)
-        if at != len(spec):
-            raise ArgumentError(
-                'A device is named by parts such as "/job:worker/replica:0/task:1/device:GPU:0". '
-                f"Received: {spec!r}, of which {spec[at:]!r} is none."
-            )
+                raise ArgumentError(
+                    f"Unknown attribute {key!r} is encountered while parsing the device spec: {spec!r}. Write "
+                    "/job:NAME/replica:N/task:N/device:TYPE:N, or a part of it."
+                )
         return cls(**found)
 
-    @property
-    def job(self) -> Any:
-        """The job."""
-        return self._parts[0]
-
-    @property
-    def replica(self) -> Any:
-        """The number of the replica."""
-        return self._parts[1]
-
-    @property
-    def task(self) -> Any:
-        """The number of the task."""
-        return self._parts[2]
-
-    @property
-    def device_type(self) -> Any:
-        """The kind of device, such as "GPU"."""
-        return self._parts[3]
-
-    @property
-    def device_index(self) -> Any:
-        """The number of the device."""
-        return self._parts[4]
+    def parse_from_string(self, spec: str) -> DeviceSpec:
+        """Returns the parts of a name, as `from_string`."""
+        return self.from_string(spec)
 
     def to_string(self) -> str:
-        """Returns the name."""
-        job, replica, task, kind, index = self._parts
-        parts = [("job", job), ("replica", replica), ("task", task)]
+        """Returns the name; "" if there is no part."""
+        parts = [(n, getattr(self, n)) for n in ("job", "replica", "task")]
         text = "".join(f"/{name}:{value}" for name, value in parts if value is not None)
-        return text if kind is None else f"{text}/device:{kind}:{'*' if index is None else index}"
-
-    def replace(self, **kwargs: Any) -> DeviceSpec:
-        """Returns a spec with some parts of other values."""
-        names = ("job", "replica", "task", "device_type", "device_index")
-        return DeviceSpec(**{**dict(zip(names, self._parts, strict=True)), **kwargs})
+        if self.device_type is None:
+            return text
+        return f"{text}/device:{self.device_type}:{'*' if self.device_index is None else self.device_index}"
 
     def make_merged_spec(self, dev: DeviceSpec) -> DeviceSpec:
-        """Returns a spec with the parts of another one, where it has them."""
-        pairs = zip(self._parts, dev._parts, strict=True)
-        return DeviceSpec(*(mine if other is None else other for mine, other in pairs))
+        """Returns the parts of another spec, and of this one where that has none."""
+        return replace(self, **{name: value for name, value in vars(dev).items() if value is not None})
 
-    def parse_from_string(self, spec: str) -> DeviceSpec:
-        """Returns the parts of a name; see `from_string`."""
-        return DeviceSpec.from_string(spec)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, DeviceSpec) and self._parts == other._parts
-
-    def __hash__(self) -> int:
-        return hash(self._parts)
+    def replace(self, **kwargs: str | int | None) -> DeviceSpec:
+        """Returns a spec with other parts."""
+        return replace(self, **kwargs)  # pyright: ignore[reportArgumentType]
 
     def __repr__(self) -> str:
-        return f"DeviceSpec({self.to_string()!r})"
+        return f"<DeviceSpec({', '.join(f'{name}={value}' for name, value in vars(self).items())})>"
+
+
+def _index(values: list[str], spec: str) -> int | None:
+    return None if not values or values[0] == "*" else _number(values[0], spec)
+
+
+def _number(text: str, spec: str) -> int:
+    if not text.isdecimal():
+        raise ArgumentError(f"A device's numbers are whole numbers. Received: {text!r} in {spec!r}. Example: /GPU:0.")
+    return int(text)

@@ -1,88 +1,95 @@
-"""tf.train.ExponentialMovingAverage: averages of variables over the steps of a loop."""
+"""tf.train.ExponentialMovingAverage: averages of variables over the steps of a training."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from lockstep._types import Tensor
+from lockstep.compat.tensorflow._error_kinds import ArgumentTypeError
 from lockstep.compat.tensorflow._ops.named import model_fn_scope
 from lockstep.compat.tensorflow._ops.variable import Variable
+from lockstep.compat.tensorflow._types import Trackable
 from lockstep.errors import ArgumentError, UnsupportedError
+
+__all__ = ["ExponentialMovingAverage"]
 
 
 class ExponentialMovingAverage:
-    """Averages of variables, in which each update counts `decay` times as much as the next one.
+    """Averages of variables: each `apply` sets `average = decay * average + (1 - decay) * variable`.
 
-    An average begins with the variable's value at the first `apply`.
+    An average begins with the value that its variable has at the first `apply`. With `num_updates` the decay is at
+    most `(1 + num_updates) / (10 + num_updates)`.
+
+    Attributes:
+        name: What the averages' names end with.
 
     Source: tf.train.ExponentialMovingAverage.
     """
 
     def __init__(
-        self, decay: float, num_updates: Any = None, zero_debias: bool = False, name: str = "ExponentialMovingAverage"
+        self,
+        decay: float,
+        num_updates: Tensor = None,
+        zero_debias: bool = False,
+        name: str = "ExponentialMovingAverage",
     ) -> None:
-        """Creates it without averages.
+        """Creates it without averages; `zero_debias` changes nothing, as in TensorFlow for variables."""
+        self.name = name
+        self._decay, self._updates = decay, num_updates
+        self._averages: dict[int, tuple[Any, Variable]] = {}
 
-        Args:
-            decay: How much of an average stays in an update.
-            num_updates: The number of the update: with it early averages follow faster, by
-                min(decay, (1 + n) / (10 + n)).
-            zero_debias: Refused where it is true: averages begin with values, which have no bias.
-            name: What the averages' names end with.
-        """
-        if zero_debias:
-            raise ArgumentError("Averages of variables begin with their values, without a bias. Leave zero_debias out.")
-        self._decay, self._count, self._name = decay, num_updates, name
-        self._averages: dict[int, tuple[Any, Any]] = {}
-
-    @property
-    def name(self) -> str:
-        """What the averages' names end with."""
-        return self._name
-
-    def apply(self, var_list: Sequence[Any] | None = None) -> None:
-        """Makes averages of variables, or moves those that there are towards the variables' values.
-
-        Args:
-            var_list: Variables, all floating-point.
+    def apply(self, var_list: Iterable[Trackable] | None = None) -> None:
+        """Updates the averages of variables, of any floating type; of none of them without a list.
 
         Raises:
-            UnsupportedError: In a model_fn, or of tensors.
+            UnsupportedError: In a model_fn, whose step sees an update only if it is its train_op.
+            ArgumentTypeError: For what is no variable, or holds no floats.
         """
         if model_fn_scope() is not None:
-            raise UnsupportedError("In a model_fn use an optimizer of tf.keras with use_ema=True.")
-        if var_list is None:
-            raise ArgumentError("There is no list of all variables outside of a model_fn. Pass var_list.")
-        for variable in var_list:
+            raise UnsupportedError(
+                "ExponentialMovingAverage works in plain Python, tf.functions and strategy.run. Received: a call in a "
+                "model_fn. Use an optimizer of tf.keras with use_ema=True there."
+            )
+        decay: Any = self._decay
+        if self._updates is not None:
+            updates = np.float32(self._updates)
+            decay = min(np.float32(decay), (1 + updates) / (10 + updates))
+        for variable in var_list or ():
             if not hasattr(variable, "assign"):
-                raise UnsupportedError(
-                    f"Averages are of variables. Received: {variable!r}. Assign the tensor to a tf.Variable."
+                raise ArgumentTypeError(
+                    "tf.train.ExponentialMovingAverage does not support non-Variable tensors when eager execution is "
+                    f"enabled. Received: {variable!r:.80}. Keep the tensor in a tf.Variable."
                 )
+            if not np.dtype(str(variable.dtype)).name.startswith(("float", "bfloat")):
+                raise ArgumentTypeError(f"The variables must be half, float, or double. Received: {variable!r:.80}.")
             if id(variable) not in self._averages:
-                # Keras allows no path as a name.
-                name = self.average_name(variable).replace("/", "_")
-                made = Variable(np.asarray(variable), trainable=False, name=name)
-                self._averages[id(variable)] = variable, made
+                self._averages[id(variable)] = (variable, self._first(variable))
                 continue
             average = self._averages[id(variable)][1]
-            decay = self._decay
-            if self._count is not None:
-                count = float(np.asarray(self._count))
-                decay = min(decay, (1 + count) / (10 + count))
             average.assign_sub((average - variable) * (1 - decay))
 
-    def average(self, var: Any) -> Any:
-        """Returns the variable that holds the average of one; `None` if there is none yet."""
-        found = self._averages.get(id(var))
-        return None if found is None else found[1]
+    def _first(self, variable: Any) -> Variable:
+        path = getattr(variable, "path", None) or variable.name
+        # What a function that is being traced computes is no first value; the variable's own is there.
+        return Variable(np.asarray(variable), trainable=False, name=f"{path}/{self.name}", aggregation="mean")
 
-    def average_name(self, var: Any) -> str:
-        """Returns the name of the variable that holds, or would hold, the average of one."""
-        return f"{str(var.name).removesuffix(':0')}/{self._name}"
+    def average(self, var: Trackable) -> Any:
+        """Returns the variable that holds the average of another, `None` before its first `apply`."""
+        return self._averages.get(id(var), (None, None))[1]
 
-    def variables_to_restore(self, moving_avg_variables: Sequence[Any] | None = None) -> dict[str, Any]:
-        """Returns variables by the names of their averages, from whose values they are restored."""
-        chosen = [pair[0] for pair in self._averages.values()] if moving_avg_variables is None else moving_avg_variables
-        return {self.average_name(variable): variable for variable in chosen}
+    def average_name(self, var: Trackable) -> str:
+        """Returns the name of a variable's average."""
+        return f"{getattr(var, 'path', None) or var.name}/{self.name}"
+
+    def variables_to_restore(self, moving_avg_variables: Iterable[Trackable] | None = None) -> dict[str, Any]:
+        """Returns variables by the names of their averages, those without an average by their own.
+
+        Raises:
+            ArgumentError: Without a list: there is no collection of all variables.
+        """
+        if moving_avg_variables is None:
+            raise ArgumentError("variables_to_restore needs a list. Received: None. Pass model.trainable_variables.")
+        return {self.average_name(variable): variable for variable in moving_avg_variables}

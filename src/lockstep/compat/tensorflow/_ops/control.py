@@ -17,7 +17,7 @@ import keras
 import numpy as np
 from jax.core import Tracer
 
-from lockstep._nest import map_structure, opened, packed
+from lockstep._nest import flatten, map_structure, opened, packed
 from lockstep._types import PyTree, Tensor
 from lockstep.compat.tensorflow._composite import handlers
 from lockstep.compat.tensorflow._ops import dispatch
@@ -29,7 +29,7 @@ from lockstep.compat.tensorflow._tensor import as_host, as_tensor
 from lockstep.compat.tensorflow._types import DTypeLike, Initializer, SizeLike
 from lockstep.errors import ArgumentError
 
-__all__ = ["case", "cond", "device", "foldl", "foldr", "map_fn", "name_scope", "no_gradient"]
+__all__ = ["case", "cond", "device", "foldl", "foldr", "init_scope", "map_fn", "name_scope", "no_gradient"]
 __all__ += ["print", "scan", "switch_case", "timestamp", "tuple", "vectorized_map", "while_loop"]
 
 # jax.tree sorts the keys of dicts, which does not matter to leaves; map_structure keeps them.
@@ -45,11 +45,20 @@ def _value(x: Tensor) -> Any:
     return dispatch.pick(x)[1]
 
 
+def init_scope() -> Any:
+    """Opens a context that computes at once, with values at hand, inside of functions that are being compiled, too.
+
+    What depends on an argument of such a function has no value there, and is an error of JAX. Source: tf.init_scope.
+    """
+    return jax.ensure_compile_time_eval()
+
+
 def cond(pred: Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any], name: str | None = None) -> PyTree:
     """Calls one of two functions, whichever `pred` says; under JAX's compilation both are compiled. Source: tf.cond."""
-    if _is_traced(pred):
-        # JAX sorts a dict's keys; packed structures bring their order back.
-        return opened(keras.ops.cond(pred, _wrap_for_jax(true_fn), _wrap_for_jax(false_fn)))
+    if _is_traced(pred) or (isinstance(pred, keras.Variable) and dispatch.is_traced()):
+        from lockstep.compat.tensorflow._functions.state import Branches
+
+        return Branches(["the result"], [lambda: (true_fn(),), lambda: (false_fn(),)]).choose(_value(pred))[0]
     return true_fn() if bool(_value(pred)) else false_fn()
 
 
@@ -137,12 +146,7 @@ def while_loop(
     variables = _tuple(loop_vars)
     # In a trace the body is traced once. Elsewhere Python's loop needs no compilation, and body may print.
     if _is_traced(variables) or dispatch.is_traced():
-        first, goes_on = packed(_on_device(variables)), lambda *now: cond(*opened(now))
-        done = opened(
-            dispatch.SYMBOLIC.while_loop(
-                goes_on, lambda *now: packed(body(*opened(now))), first, maximum_iterations=maximum_iterations
-            )
-        )
+        done = _compiled_loop(cond, body, variables, maximum_iterations)
         return type(loop_vars)(done) if isinstance(loop_vars, (list, _tuple)) else done
     # On the host the condition is known after each turn.
     count, limit = 0, dispatch.to_static(maximum_iterations)
@@ -152,6 +156,24 @@ def while_loop(
         variables = _tuple(updated) if isinstance(updated, (list, _tuple)) else (updated,)
         count += 1
     return list(variables) if isinstance(loop_vars, list) else variables
+
+
+def _compiled_loop(cond: Callable[..., Any], body: Callable[..., Any], variables: Any, limit: Any) -> Any:
+    from lockstep.compat.tensorflow._functions import staging
+
+    leaves, structure = flatten(_on_device(variables))
+
+    def test(*arrays: Any) -> list[Any]:
+        return [dispatch.to_array(dispatch.DEVICE, cond(*structure.unflatten(arrays)))]
+
+    def turn(*arrays: Any) -> list[Any]:
+        updated = body(*structure.unflatten(arrays))
+        found, after = flatten(_on_device(_tuple(updated) if isinstance(updated, (list, _tuple)) else (updated,)))
+        if after != structure:
+            raise ArgumentError(f"body returns the structure of loop_vars, {structure}. Received: {after}.")
+        return found
+
+    return structure.unflatten(staging.while_loop(test, turn, leaves, limit))
 
 
 _tuple = tuple  # The name is taken below, as TensorFlow's.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import jax
@@ -18,16 +17,8 @@ from lockstep.compat.tensorflow._ops.make import compute
 from lockstep.compat.tensorflow._types import ShapeLike
 from lockstep.errors import ArgumentError
 
-__all__ = ["get_static_value", "init_scope", "realdiv", "reverse_sequence", "scalar_mul", "truncatediv", "truncatemod"]
+__all__ = ["get_static_value", "realdiv", "reverse_sequence", "scalar_mul", "truncatediv", "truncatemod"]
 __all__ += ["unravel_index"]
-
-
-def init_scope() -> contextlib.AbstractContextManager[None]:
-    """Returns a context that changes nothing: variables are made, and have their values, where the program makes them.
-
-    Source: tf.init_scope.
-    """
-    return contextlib.nullcontext()
 
 
 def get_static_value(tensor: Tensor, partial: bool = False) -> Any:
