@@ -170,7 +170,7 @@ def test_import_lines_change_and_nothing_else(tmp_path: Path, capsys: pytest.Cap
         ("from \\\n  tensorflow import keras", "from \\\n  tensorflow import keras"),
         # What is not there stays as it is: with another name it would not be there, either.
         ("import tensorflow_hub as hub", "import tensorflow_hub as hub"),
-        ("from tensorflow.python.client import device_lib", "from tensorflow.python.client import device_lib"),
+        ("from tensorflow.python.framework import ops", "from lockstep.compat.tensorflow.python.framework import ops"),
         ("from tensorflow.lite import Interpreter", "from tensorflow.lite import Interpreter"),
         ("from . import tensorflow", "from . import tensorflow"),
         ("'import tensorflow'", "'import tensorflow'"),
