@@ -54,6 +54,9 @@ def install() -> None:
     _change(ArrayImpl, "device", device_name)
     _take_single("__float__")
     _take_single("__int__")
+    ArrayImpl.backing_device = ExtensionProperty(  # pyright: ignore[reportAttributeAccessIssue]
+        "backing_device", lambda array: device_name(array.device)
+    )
     _change(HostTensor, "dtype", dtype_of, np.ndarray.dtype)
     _make_callable(keras.Variable, "value")
     _remember_slices(keras.Variable)

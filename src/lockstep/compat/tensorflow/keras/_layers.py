@@ -30,8 +30,8 @@ _LATE = {
     "DenseFeatures": "lockstep.estimator.feature_column",
     "HashedCrossing": f"{_HERE}.hashing",
     "Hashing": f"{_HERE}.hashing",
-    "IntegerLookup": f"{_HERE}.index_lookup",
-    "StringLookup": f"{_HERE}.index_lookup",
+    "IntegerLookup": f"{_HERE}.lookup_layers",
+    "StringLookup": f"{_HERE}.lookup_layers",
     "TextVectorization": f"{_HERE}.text_vectorization",
 }
 

@@ -156,6 +156,12 @@ class Restored:
         """Does nothing: every weight was restored."""
         return self
 
+    def initialize_or_restore(self, session: None = None) -> None:
+        """Does nothing: values are there once `restore` has returned."""
+
+    def run_restore_ops(self, session: None = None) -> None:
+        """Does nothing: values are there once `restore` has returned."""
+
 
 def write_checkpoint(model: Model, prefix: str | os.PathLike[str]) -> None:
     """Saves the weights of `model`, and its optimizer's state, under `prefix`; it is now the newest there.
