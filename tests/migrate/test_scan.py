@@ -176,6 +176,7 @@ def test_import_lines_change_and_nothing_else(tmp_path: Path, capsys: pytest.Cap
         # What is not there stays as it is: with another name it would not be there, either.
         ("import tensorflow_hub as hub", "import tensorflow_hub as hub"),
         ("from tensorflow.python.eager.core import _x", "from tensorflow.python.eager.core import _x"),
+        ("from tensorflow.python.framework import ops", "from lockstep.compat.tensorflow.python.framework import ops"),
         ("from tensorflow.lite import Interpreter", "from tensorflow.lite import Interpreter"),
         ("from . import tensorflow", "from . import tensorflow"),
         ("'import tensorflow'", "'import tensorflow'"),
