@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 from malt.core import ag_ctx, converter
 from malt.impl import api, conversion
 from malt.operators import py_builtins
@@ -23,8 +24,10 @@ from malt.pyct import errors, inspect_utils
 
 import lockstep
 from lockstep.compat.tensorflow._functions import builtins_of_python, control_flow
+from lockstep.compat.tensorflow._tape import recording
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow._visibility import PACKAGE
+from lockstep.distribute.internal import Program
 
 _PLACES = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_path("purelib")}
 _PLACES |= {sysconfig.get_path("platlib"), *site.getsitepackages(), os.path.dirname(str(lockstep.__file__))}
@@ -102,6 +105,9 @@ def converted_call(
         options: Of the conversion; by default those of the scope.
     """
     named = dict(kwargs or {})
+    if isinstance(f, jax.Array) and not args and not named:
+        # `v.value()`: where it is not seen to be called, a variable's value is the tensor itself.
+        return f
     if ag_ctx.control_status_ctx().status == ag_ctx.Status.DISABLED or api.is_autograph_artifact(f):
         return f(*args, **named)
     if isinstance(f, functools.partial):
@@ -187,3 +193,22 @@ def _converted(function: Callable[..., Any]) -> Any:
 def is_enabled() -> bool:
     """Returns whether code that runs here is converted."""
     return ag_ctx.control_status_ctx().status == ag_ctx.Status.ENABLED
+
+
+def convert_call(cls: type) -> None:
+    """Converts the `call` of a class of layers where it is compiled; that of a library's class stays as it is."""
+    call = vars(cls).get("call")
+    if not inspect.isfunction(call) or api.is_autograph_artifact(call) or _is_of_library(call):
+        return
+    converted = convert(call)
+
+    @functools.wraps(call)
+    def choose(*args: Argument, **kwargs: Argument) -> Any:
+        compiles = recording.is_compiling() and ag_ctx.control_status_ctx().status != ag_ctx.Status.DISABLED
+        return (converted if compiles else call)(*args, **kwargs)
+
+    cls.call = api.autograph_artifact(choose)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+# What strategy.run compiles is converted, as in TensorFlow what a tf.function around it compiles.
+Program.convert = staticmethod(convert)

@@ -198,9 +198,7 @@ class Function:
             args, kwargs = bound.args, bound.kwargs
         return _fit_arguments(self.input_signature, args), kwargs
 
-    def _find(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any], raw: Any
-    ) -> _Route:
+    def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any], raw: Any) -> _Route:
         """Returns the program for a call, and which leaves it is given."""
         known = self._routes.get(raw)
         if known is not None:
