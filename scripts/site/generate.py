@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import griffe
 import links
-import messages
 import mkdocs_gen_files
 import reference
 import snippets
 
 from lockstep._messages.reading import pages, text_of, title_of
+from lockstep._messages.sources import Message, messages
 
 
 def _write(page: str, text: str) -> None:
@@ -29,8 +29,8 @@ def _escaped(text: str) -> str:
 
 def write_messages() -> None:
     """Writes a page for each kind of error: causes and remedies, then all texts of that kind, for the search."""
-    of: dict[str, list[messages.Message]] = defaultdict(list)
-    for message in messages.messages():
+    of: dict[str, list[Message]] = defaultdict(list)
+    for message in messages():
         of[message.page].append(message)
     rows = [f"| [{title_of(name)}]({name}.md) | `{name}` | {len(of[name])} |" for name in pages()]
     _write(

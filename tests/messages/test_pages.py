@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import importlib.metadata
 import pickle
+import re
 import subprocess
 import sys
 import traceback
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 import lockstep as ls
+from lockstep._launch import explain
 from lockstep._launch.cli import main
 from lockstep._messages import pages, reading
+from lockstep._messages.search import MessageIndex
+from lockstep._messages.sources import Message, messages
 from lockstep.errors import ArgumentError, ClusterSpecError, DataNotFoundError, LockstepError
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts" / "site"))
-import messages  # noqa: E402  A script of the site, not of a package.
-
-EVERY = list(messages.messages())
+EVERY = list(messages())
+INDEX = MessageIndex(EVERY)
 
 
 @pytest.fixture(autouse=True)
@@ -136,3 +139,44 @@ def test_what_ends_a_program_is_printed_with_its_page(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "Read on: lockstep explain cluster" in done.stderr.splitlines()[-1]
+
+
+def _as_raised(message: Message) -> str:
+    """Returns a text as a program sees it: with a value in each place for one."""
+    return re.sub(r"<[a-z_0-9]+>", "'some/value-7'", message.text)
+
+
+def _share_of_first(queries: list[tuple[str, Message]]) -> float:
+    found = [INDEX.pages_for(query)[0] == message.page for query, message in queries]
+    return sum(found) / len(found)
+
+
+def test_a_copy_of_a_message_or_of_its_first_sentence_finds_its_page_first() -> None:
+    # What has hardly a word of its own, or stands in the source of two pages, could lead to either.
+    pages_of = defaultdict[str, set[str]](set)
+    for message in EVERY:
+        pages_of[message.text.partition(". ")[0]].add(message.page)
+    own = [re.sub(r"<[a-z_0-9]+>", "", m.text.partition(". ")[0]) for m in EVERY]
+    told = [m for m, words in zip(EVERY, own, strict=True) if len(re.findall(r"[a-z]{2,}", words)) > 4]
+    some = [m for m in told if len(pages_of[m.text.partition(". ")[0]]) == 1][::9]
+    assert len(some) > 100
+    assert _share_of_first([(_as_raised(m), m) for m in some]) == 1
+    assert _share_of_first([(f"lockstep.errors.{m.kind}: {_as_raised(m)}", m) for m in some]) == 1
+    assert _share_of_first([(_as_raised(m).partition(". ")[0], m) for m in some]) > 0.98
+
+
+def test_words_that_no_message_has_find_nothing() -> None:
+    assert INDEX.pages_for("qwertz uiop") == []
+
+
+def test_explain_takes_a_copied_message(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    # Read already, which takes seconds.
+    monkeypatch.setattr(explain, "messages", lambda: EVERY)
+    with pytest.raises(ArgumentError) as caught:
+        ls.callbacks.RunReport("")
+    with pytest.raises(SystemExit) as end:
+        main(["explain", *str(caught.value).split()])
+    assert not end.value.code
+    out = capsys.readouterr()
+    assert caught.value.page and out.out == reading.text_of(caught.value.page)
+    assert f"This is the page {caught.value.page}" in out.err

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-import lockstep as ls
 from lockstep._launch.cli import main
 from lockstep._migrate import _scan_report
 from lockstep._migrate._coverage import answer, names_of
@@ -101,6 +100,10 @@ def test_everything_of_a_module_at_once() -> None:
         ("tf.raw_ops.Add", "missing", "Use the function of tf"),
         ("tf.data.Dataset.no_such", "missing", "is not available"),
         ("tf.python.client.device_lib", "missing", "internal to TensorFlow"),
+        ("tf.python.no_such_module.thing", "missing", "internal to TensorFlow"),
+        ("tf.python.framework.ops.convert_to_tensor", "there", ""),
+        ("tf.python.training.session_run_hook.SessionRunHook", "there", ""),
+        ("tf.python.util.nest", "there", ""),
         ("tf.feature_column.sequence_numeric_column", "missing", "raises an error"),
         ("tensorflow_hub.KerasLayer", "missing", "a package of its own"),
     ],
@@ -111,12 +114,12 @@ def test_answers_are_those_of_the_modules(name: str, status: str, advice: str) -
     assert advice in found.advice
 
 
-def test_what_needs_a_function_of_this_package_is_there_if_that_is() -> None:
-    names = ["image_dataset_from_directory", "text_dataset_from_directory", "audio_dataset_from_directory"]
-    for name in [*names, "timeseries_dataset_from_array"]:
-        found = answer(f"tf.keras.utils.{name}")
-        assert found.status == ("there" if hasattr(ls.data, name) else "missing")
-        assert found.status == "there" or "Write the data set with" in found.advice
+def test_checks_are_there_and_what_only_refuses_is_not() -> None:
+    for name in ("tf.assert_equal", "tf.debugging.assert_shapes", "tf.keras.utils.text_dataset_from_directory"):
+        assert answer(name).status != "missing"
+    found = answer("tf.keras.utils.audio_dataset_from_directory")
+    assert found.status == "missing"
+    assert "sound is read" in found.advice
 
 
 def test_a_program_in_full(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,6 +169,8 @@ def test_import_lines_change_and_nothing_else(tmp_path: Path, capsys: pytest.Cap
         ("import tensorflow.keras.layers", "import lockstep.compat.tensorflow as tensorflow"),
         ("import tensorflow.keras.backend as K", "import lockstep.compat.tensorflow.keras.backend as K"),
         ("from tensorflow.python.keras import layers", "from lockstep.compat.tensorflow.keras import layers"),
+        ("from tensorflow.python.framework import ops", "from lockstep.compat.tensorflow.python.framework import ops"),
+        ("import tensorflow.python.ops.math_ops as m", "import lockstep.compat.tensorflow.python.ops.math_ops as m"),
         ("import tensorflow as tf; x = '''\ny'''", "import lockstep.compat.tensorflow as tf; x = '''\ny'''"),
         ("from \\\n  tensorflow import keras", "from \\\n  tensorflow import keras"),
         # What is not there stays as it is: with another name it would not be there, either.

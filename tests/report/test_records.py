@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.errors import DataNotFoundError
+from lockstep.report import _files
 from lockstep.report._files import RecordFile, RecordReader, read_all
 from lockstep.report._run import Run, duration, runs_of, size
 from lockstep.report._settings import settings
@@ -51,6 +56,34 @@ def test_a_reader_goes_on_where_it_was(tmp_path: Path) -> None:
         writer.write(', "at": 2.0}\n')
     assert [line["event"] for line in reader.read()] == ["two"]
     file.close()
+
+
+def test_many_lines_of_one_second_are_one_write_and_come_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, writes = [0.0], list[bytes]()
+    monkeypatch.setattr(_files.time, "monotonic", lambda: now[0])
+    write = os.write
+    monkeypatch.setattr(_files.os, "write", lambda file, data: writes.append(data) or write(file, data))
+    file = RecordFile(tmp_path / "a.jsonl")
+    for number in range(100):
+        file.keep({"event": "epoch", "at": float(number), "loss": math.nan})
+    # The first one is there at once: whoever looks sees that the run has begun.
+    assert len(writes) == 1
+    now[0] = 2.0
+    file.keep({"event": "epoch", "at": 100.0})
+    file.keep({"event": "epoch", "at": 101.0})
+    file.append({"event": "end", "at": 102.0})
+    file.keep({"event": "epoch", "at": 103.0})
+    file.close()
+    assert len(writes) == 4
+    assert [line["at"] for line in RecordReader(tmp_path / "a.jsonl").read()] == [float(n) for n in range(104)]
+
+
+def test_a_task_that_only_writes_imports_nothing_that_draws() -> None:
+    code = "import sys, lockstep.report.internal; print([m for m in sys.modules if m.startswith('lockstep.report.')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ast.literal_eval(done.stdout) == [f"lockstep.report.{name}" for name in ("_files", "_settings", "internal")]
 
 
 def test_a_record_that_cannot_be_written_ends_no_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -247,15 +247,20 @@ def compare(
     show_beside(log_dirs, Console(), output)
 
 
-@app.command()
+# A copied message may hold words that look like options.
+@app.command(context_settings={"ignore_unknown_options": True})
 def explain(
-    page: Annotated[
-        str | None,
-        typer.Argument(metavar="PAGE", help="The page that an error names. Default: list all.", show_default=False),
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PAGE | WORDS]",
+            help="The page that an error names, or words of its text. Default: list all.",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Print causes and remedies of a kind of error, as the documentation has them."""
-    print_page(page)
+    print_page(words or [])
 
 
 app.command()(doctor)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
 
+from lockstep._messages.reading import is_pointer
 from lockstep._migrate._differences import difference_of
 from lockstep._migrate._uses import OTHERS
 
@@ -24,8 +25,8 @@ _OTHER = "It is a package of its own, built on TensorFlow, and lockstep has noth
 _INTERNAL = "It is internal to TensorFlow. Use the public name of tf.* that stands for it."
 _TUTORIALS = "It is gone from TensorFlow 2, too. Use tf.keras.datasets.mnist."
 _ON_HOST = "Use tf.lookup tables, tf.strings or feature columns in the dataset or the model_fn."
-# How a docstring begins of a function that is there to say what to use instead.
-_REFUSES = re.compile(r"Raises (?:an error|.*Error)")
+# How a docstring begins of a function that is there to say what to use instead; a check raises errors "unless".
+_REFUSES = re.compile(r"Raises (?:an error|`?[\w.]*Error`?):")
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def answer(name: str) -> Answer:
     root = name.partition(".")[0]
     if root in OTHERS:
         return Answer("missing", f"{root}: {_OTHER}")
-    for start, advice in (("tf.python", _INTERNAL), ("tf.core", _INTERNAL), ("tf.examples", _TUTORIALS)):
+    for start, advice in (("tf.core", _INTERNAL), ("tf.examples", _TUTORIALS)):
         if name == start or name.startswith(f"{start}."):
             return Answer("missing", f"{name} is not available. {advice}")
     try:
@@ -114,4 +115,5 @@ def _needs_tensorflow(kind: type) -> bool:
 
 
 def _first_line(text: str) -> str:
-    return " ".join(text.strip().split("\n\n")[0].split())
+    lines = (line for line in text.strip().split("\n\n")[0].splitlines() if not is_pointer(line))
+    return " ".join(" ".join(lines).split())

@@ -40,9 +40,18 @@ def _edits(tree: ast.Module, code: str) -> Iterator[tuple[int, int, int, str]]:
             # In the statement's first line; a module behind a continued line stays, and is reported as a use.
             home = _home(node.module)
             found = _FROM.match(lines[node.lineno - 1].encode()[node.col_offset :].decode())
-            if home is not None and found is not None:
+            if home is not None and found is not None and _has_any(node):
                 start = node.col_offset + found.start("module")
                 yield node.lineno, start, start + len(node.module), home
+
+
+def _has_any(node: ast.ImportFrom) -> bool:
+    """Returns whether lockstep has one of the names that are imported from a module that it has."""
+    # TensorFlow's internal modules are there with their public names alone; the message of a public one says more.
+    module = full_name(node.module or "") or ""
+    if not module.startswith("tf.python"):
+        return True
+    return any(a.name == "*" or answer(f"{module}.{a.name}").status != "missing" for a in node.names)
 
 
 def _new_alias(alias: ast.alias) -> str | None:

@@ -8,7 +8,7 @@ from lockstep.distribute._context import default as default
 from lockstep.distribute._context import demand_replica_context as demand_replica_context
 from lockstep.distribute._context import experimental_set_strategy as experimental_set_strategy
 from lockstep.distribute._devices import default_devices as default_devices
-from lockstep.distribute._devices import device_named as device_named
+from lockstep.distribute._devices import device_or_host as device_or_host
 from lockstep.distribute._extended import StrategyExtended as StrategyExtended
 from lockstep.distribute._input import DistributedDataset as DistributedDataset
 from lockstep.distribute._input import DistributedIterator as DistributedIterator
@@ -40,7 +40,7 @@ __all__ = [
     "default",
     "default_devices",
     "demand_replica_context",
-    "device_named",
+    "device_or_host",
     "enter_replica",
     "experimental_set_strategy",
     "is_variable",

@@ -6,6 +6,22 @@ neither jax nor keras.
 
 from __future__ import annotations
 
-from lockstep.report._page import write_report as write_report
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lockstep.report._page import write_report as write_report
 
 __all__ = ["write_report"]
+
+
+def __getattr__(name: str) -> Any:
+    # Every task of a run writes a record, for which it imports this package; one of them, at most, draws the page.
+    if name in __all__:
+        from lockstep.report._page import write_report
+
+        return write_report
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,6 +19,9 @@ _log = logging.getLogger("lockstep")
 DIRECTORY = "report"
 PAGE = "report.html"
 LAUNCHER = "launcher"
+_KEPT_SECONDS = 1.0
+# One for all lines: json.dumps makes a new one in each call with settings of its own.
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 Record: TypeAlias = dict[str, Any]
 """A line of a record: "event", "at" (seconds since the epoch), and what the event tells."""
@@ -35,37 +40,61 @@ def path_of(log_dir: str | os.PathLike[str], name: str) -> Path:
 class RecordFile:
     """Appends lines to one record.
 
-    Each line is one `write` to a file opened for appending: a process that is killed leaves whole lines, and at most
-    the last one cut short. A record that cannot be written ends with a warning, and training goes on.
+    Lines reach the file by whole ones, in a `write` to a file opened for appending: a process that is killed leaves
+    whole lines, and at most the last one cut short. A record that cannot be written ends with a warning, and training
+    goes on.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor: int | None = None
+        self._was_open = False
         self._is_lost = False
         # The sampling thread and the main thread write.
         self._lock = threading.Lock()
+        self._lines: list[str] = []
+        self._written_at = -math.inf
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Appends one line; values that are not finite become text, which JSON can hold."""
-        # Python's default writes NaN and Infinity, which are no JSON: other readers refuse the whole line. A value that
-        # `_plain` lets through is an error, and not such a line.
-        line = json.dumps(_plain(record), separators=(",", ":"), allow_nan=False) + "\n"
+        """Appends one line, after what was kept before it; values that are not finite become text, as JSON demands."""
+        line = _line_of(record)
         with self._lock:
-            if self._is_lost:
-                return
+            self._lines.append(line)
+            self._write()
+
+    def keep(self, record: Mapping[str, Any]) -> None:
+        """Appends one line, which may stay in this process for up to a second, until the next one is appended.
+
+        For events that may be many in a second, such as epochs of a small data set: writing each by itself would cost
+        more than some of them take.
+        """
+        line = _line_of(record)
+        with self._lock:
+            self._lines.append(line)
+            if time.monotonic() - self._written_at > _KEPT_SECONDS:
+                self._write()
+
+    def _write(self) -> None:
+        """Writes all lines that are there; called with the lock held."""
+        text = "".join(self._lines)
+        self._lines.clear()
+        self._written_at = time.monotonic()
+        if not self._is_lost:
             try:
                 if self._descriptor is None:
-                    self._path.parent.mkdir(parents=True, exist_ok=True)
                     # O_APPEND: the system moves to the end with each write, so that a restart overwrites nothing of a
                     # process before it that still writes.
-                    self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-                    if os.fstat(self._descriptor).st_size and not _ends_with_newline(self._path):
+                    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+                    if not self._was_open:
+                        self._path.parent.mkdir(parents=True, exist_ok=True)
+                    self._descriptor = os.open(self._path, flags, 0o644)
+                    if not self._was_open and os.fstat(self._descriptor).st_size and not _ends_with_newline(self._path):
                         # Somebody was killed while writing: the next line must not continue that one.
-                        line = "\n" + line
+                        text = "\n" + text
+                    self._was_open = True
                 # Past Python's buffers: what is written here survives a SIGKILL of the process. No fsync: a power cut
                 # may cost the last lines, and nobody waits for the disk once a second.
-                os.write(self._descriptor, line.encode())
+                os.write(self._descriptor, text.encode())
             except OSError as error:
                 self._is_lost = True
                 _log.warning(
@@ -78,6 +107,8 @@ class RecordFile:
     def close(self) -> None:
         """Closes the file; a later line opens it again."""
         with self._lock:
+            if self._lines:
+                self._write()
             if self._descriptor is not None:
                 os.close(self._descriptor)
             self._descriptor = None
@@ -138,6 +169,16 @@ def _parsed(line: bytes) -> Record | None:
     except ValueError:
         return None
     return record if isinstance(record, dict) and "event" in record and "at" in record else None
+
+
+def _line_of(record: Mapping[str, Any]) -> str:
+    """Returns a record as a line of JSON."""
+    # Python's default writes NaN and Infinity, which are no JSON: other readers refuse the whole line. A value that
+    # `_plain` lets through is an error, and not such a line.
+    try:
+        return _ENCODER.encode(record) + "\n"
+    except ValueError:
+        return _ENCODER.encode(_plain(record)) + "\n"
 
 
 def _plain(value: Any) -> Any:

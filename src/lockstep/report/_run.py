@@ -26,6 +26,7 @@ class Session:
     Attributes:
         start: Its first line: command, environment, versions.
         samples: Lines that tell, every second or less often, how far it is and where its time went.
+        values: Lines with values of steps, those of `samples` among them.
         epochs: Lines with the results of epochs.
         trains: Lines of calls that train.
         ends: Lines of the ends of those calls.
@@ -35,6 +36,7 @@ class Session:
 
     start: Record
     samples: list[Record] = field(default_factory=list)
+    values: list[Record] = field(default_factory=list)
     epochs: list[Record] = field(default_factory=list)
     trains: list[Record] = field(default_factory=list)
     ends: list[Record] = field(default_factory=list)
@@ -52,6 +54,8 @@ class Session:
             self.trains[-1]["restored"] = True
         elif (lines := self._lists.get(record["event"])) is not None:
             lines.append(record)
+        if "value_step" in record:
+            self.values.append(record)
 
     @property
     def _lists(self) -> dict[str, list[Record]]:
@@ -168,8 +172,7 @@ class Run:
 
     def curves(self) -> dict[str, list[Point]]:
         """Returns the values of steps, by name: (step, value); a step that was repeated after a restart counts once."""
-        lines = [line for s in self.chief.sessions for line in s.samples if "values" in line]
-        return _curves((line["value_step"], line["values"]) for line in lines)
+        return _curves((line["value_step"], line["values"]) for s in self.chief.sessions for line in s.values)
 
     def epoch_curves(self) -> dict[str, list[Point]]:
         """Returns the values of epochs, by name: (epoch from 1, value)."""

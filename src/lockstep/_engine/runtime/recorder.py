@@ -1,7 +1,7 @@
 """The record of this task in the log directory of its run: who it is, how far it is, and where its time goes.
 
-A thread writes a line a second at first and fewer later, so that the main thread only sets attributes: it costs the
-training less than half a percent, and a day of training leaves a record of about a megabyte.
+A thread writes a line a second at first and fewer later, so that the main thread only sets attributes. A day of
+training leaves a record of about a megabyte. `benchmarks/report_cost.py` measures what all this costs the training.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
+import math
 import os
 import platform
 import sys
@@ -23,7 +24,7 @@ import numpy as np
 from lockstep._engine.runtime import progress
 from lockstep._engine.runtime.progress import Progress, is_done
 from lockstep.errors import LockstepError, Preempted
-from lockstep.report.internal import RecordFile, path_of, settings, write_report
+from lockstep.report.internal import RecordFile, path_of, settings
 
 _log = logging.getLogger("lockstep")
 _LOG_DIR = "LOCKSTEP_LOG_DIR"
@@ -38,6 +39,7 @@ _MOST_VALUES = 16
 # The page is written while the training runs, too, as long as that takes less than this part of the time.
 _PAGE_SHARE = 1e-3
 _PAGE_SECONDS = 60.0
+_MEMORY_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _PACKAGES = ("lockstep", "jax", "jaxlib", "keras", "numpy")
 
 
@@ -111,6 +113,7 @@ class Recorder:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._has_marks = False
+        self._memory_at, self._memory_bytes = -math.inf, dict[str, int | None]()
         # Outputs that were not computed yet when they were looked at, and their step.
         self._pending: tuple[Any, int] | None = None
         self._value_step: int | None = None
@@ -128,7 +131,7 @@ class Recorder:
 
     def begin(self, call: str, about: Mapping[str, Any]) -> None:
         """Begins a call that trains."""
-        self._file.append({"event": "train", **_now(), "call": call, "about": dict(about), **self._place()})
+        self._file.keep({"event": "train", **_now(), "call": call, "about": dict(about), **self._place()})
         self._stop.clear()
         self._thread = threading.Thread(target=self._run, name="lockstep-recorder", daemon=True)
         self._thread.start()
@@ -139,15 +142,15 @@ class Recorder:
 
     def epoch(self, epoch: int, logs: Mapping[str, Any]) -> None:
         """Notes the results of an epoch, counted from 0."""
-        values = {name: number for name, value in logs.items() if (number := _scalar(value)) is not None}
-        self._file.append({"event": "epoch", **_now(), "epoch": epoch, "values": values, **self._place()})
+        self._file.keep({"event": "epoch", **_now(), "epoch": epoch, "values": _scalars(logs), **self._place()})
 
     def values(self, step: int, values: Mapping[str, Any]) -> None:
         """Notes values of a step that the program itself has computed."""
-        found = {name: number for name, value in values.items() if (number := _scalar(value)) is not None}
+        found = _scalars(values)
         first = step if self._told is None else self._told[0]
         self._told = min(first, step), step
-        self._file.append({**self._sample(), "value_step": step, "values": found})
+        # Not a sample: a loop may tell values of each step, and where its time goes is known by the second.
+        self._file.keep({"event": "values", **_now(), "value_step": step, "values": found})
 
     def end(self, error: BaseException | None) -> None:
         """Ends the call, with the error that has ended it, if any."""
@@ -177,9 +180,10 @@ class Recorder:
 
     def _write_sample(self) -> None:
         self._note_marks()
+        notes = self.account.notes
+        while notes:
+            self._file.keep({"event": "note", **_now(), "text": notes.popleft()})
         self._file.append({**self._sample(), **self._outputs()})
-        while self.account.notes:
-            self._file.append({"event": "note", **_now(), "text": self.account.notes.popleft()})
 
     def _sample(self) -> dict[str, Any]:
         account = self.account
@@ -189,10 +193,17 @@ class Recorder:
             "where": account.phase or account.where,
             "seconds": round(account.seconds(), 1),
             "spent": self._spent(),
-            "rss": _resident_bytes(),
-            "device": _device_bytes(),
+            **self._memory(),
             **self._place(),
         }
+
+    def _memory(self) -> dict[str, int | None]:
+        """Returns bytes of the process and of its first device, of this second: short calls of fit end many in it."""
+        now = time.monotonic()
+        if now - self._memory_at >= _FIRST_SECONDS / 2:
+            self._memory_at = now
+            self._memory_bytes = {"rss": _resident_bytes(), "device": _device_bytes()}
+        return self._memory_bytes
 
     def _place(self) -> dict[str, Any]:
         if self._told is not None:
@@ -230,7 +241,7 @@ class Recorder:
     def _note_marks(self) -> None:
         if not self._has_marks and progress.has_mark("stepped"):
             self._has_marks = True
-            self._file.append({"event": "marks", **_now(), "marks": progress.marks()})
+            self._file.keep({"event": "marks", **_now(), "marks": progress.marks()})
 
     def _finish(self) -> None:
         if self._page_is_old:
@@ -242,6 +253,9 @@ class Recorder:
         pause = max(_PAGE_SECONDS, self._page_cost / _PAGE_SHARE)
         if not self._writes_page or (not at_once and now - self._page_at < pause):
             return
+        # Drawing is imported by the task that draws, when it does.
+        from lockstep.report.internal import write_report
+
         try:
             write_report(self._directory)
             self._page_is_old = False
@@ -273,12 +287,17 @@ def _scalars_of(outputs: Any) -> dict[str, tuple[Any, int | None]]:
     return found
 
 
-def _scalar(value: Any) -> float | None:
-    """Returns a number, or `None` for what is none."""
-    try:
-        return float(value) if np.ndim(value) == 0 else None
-    except (TypeError, ValueError):
-        return None
+def _scalars(values: Mapping[str, Any]) -> dict[str, float]:
+    """Returns what is a number, by name."""
+    found: dict[str, float] = {}
+    for name, value in values.items():
+        if isinstance(value, float):
+            found[name] = value
+            continue
+        with contextlib.suppress(TypeError, ValueError):
+            if np.ndim(value) == 0:
+                found[name] = float(value)
+    return found
 
 
 def _about_process() -> dict[str, Any]:
@@ -337,8 +356,12 @@ def _total_memory() -> int | None:
 def _resident_bytes() -> int | None:
     """Returns the memory that this process has in RAM; `None` where there is no /proc."""
     try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        # Without Python's buffers, which take twice the time of the reading.
+        descriptor = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return int(os.read(descriptor, 200).split()[1]) * _MEMORY_PAGE_BYTES
+        finally:
+            os.close(descriptor)
     except (OSError, ValueError, IndexError):
         return None
 
@@ -347,5 +370,8 @@ def _device_bytes() -> int | None:
     """Returns the bytes in use on the first device of this process; `None` on CPUs, which do not count."""
     import jax
 
-    stats = jax.local_devices()[0].memory_stats()
+    device = jax.local_devices()[0]
+    if device.platform == "cpu":
+        return None
+    stats = device.memory_stats()
     return None if stats is None else stats.get("bytes_in_use")

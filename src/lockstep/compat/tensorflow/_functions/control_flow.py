@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 from jax.core import Tracer
-from malt.operators.variables import Undefined, UndefinedReturnValue
 
 from lockstep.compat.tensorflow._functions import staging
 from lockstep.compat.tensorflow._functions.builtins_of_python import TracedRange
@@ -224,6 +223,3 @@ def _is_numeric(value: Any) -> bool:
 
 def _value(value: Any) -> Any:
     return value.value if isinstance(value, keras.Variable) else value
-
-
-__all__ = [*OPERATORS, "Undefined", "UndefinedReturnValue"]

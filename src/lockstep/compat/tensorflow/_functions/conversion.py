@@ -29,10 +29,15 @@ from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow._visibility import PACKAGE
 from lockstep.distribute.internal import Program
 
-_PLACES = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_path("purelib")}
-_PLACES |= {sysconfig.get_path("platlib"), *site.getsitepackages(), os.path.dirname(str(lockstep.__file__))}
+_PLACES = {
+    *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")),
+    *site.getsitepackages(),
+    os.path.dirname(str(lockstep.__file__)),
+}
 _LIBRARIES = tuple(os.path.join(os.path.realpath(place), "") for place in _PLACES)
-_OPTIONS = converter.ConversionOptions(recursive=True, user_requested=True, optional_features=None)
+_no_features: Any = None
+_options = functools.partial(converter.ConversionOptions, user_requested=True, optional_features=_no_features)
+_OPTIONS = _options(recursive=True)
 # The transpiler's caches are not made for several threads.
 _lock = threading.RLock()
 
@@ -81,12 +86,13 @@ def converted_function(function: Callable[..., Any], recursive: bool = True) -> 
     Raises:
         ValueError: If it has no source, or something in it cannot be rewritten.
     """
-    options = converter.ConversionOptions(recursive=recursive, user_requested=True, optional_features=None)
+    options = _options(recursive=recursive)
     with _lock:
         try:
-            found, module, source_map = _transpiler.transform(function, converter.ProgramContext(options=options))
+            made: Any = _transpiler.transform(function, converter.ProgramContext(options=options))
         except (errors.PyCTError, AttributeError, KeyError, NameError, AssertionError, OSError) as error:
             raise ValueError(f"{function!r} cannot be converted: {error}") from error
+    found, module, source_map = made
     if not hasattr(found, "ag_module"):
         found.ag_module, found.ag_source_map = module, source_map
     return found
@@ -105,7 +111,7 @@ def converted_call(
         options: Of the conversion; by default those of the scope.
     """
     named = dict(kwargs or {})
-    if isinstance(f, jax.Array) and not args and not named:
+    if _is_tensor(f) and not args and not named:
         # `v.value()`: where it is not seen to be called, a variable's value is the tensor itself.
         return f
     if ag_ctx.control_status_ctx().status == ag_ctx.Status.DISABLED or api.is_autograph_artifact(f):
@@ -124,6 +130,10 @@ def converted_call(
         return f(*args, **named)
     found = _converted(target)
     return f(*args, **named) if found is None else found(*given, **named)
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, jax.Array)
 
 
 _IN_SCOPE: dict[Any, Callable[..., Any]] = {

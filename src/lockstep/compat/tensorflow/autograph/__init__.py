@@ -45,9 +45,7 @@ def to_graph(
     return _converted_function(entity, recursive)
 
 
-def to_code(
-    entity: _Callable[..., _Any], recursive: bool = True, experimental_optional_features: object = None
-) -> str:
+def to_code(entity: _Callable[..., _Any], recursive: bool = True, experimental_optional_features: object = None) -> str:
     """Returns the source of what `to_graph` returns. Source: tf.autograph.to_code."""
     return _textwrap.dedent(_inspect.getsource(to_graph(entity, recursive, experimental_optional_features)))
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep._messages.pages import page_of
 
-ROOT = Path(__file__).resolve().parents[2]
-_SOURCE = ROOT / "src"
+# Of the installed package: its texts are those that this release raises.
+_PACKAGE = Path(__file__).resolve().parents[1]
 # Values in a message are shown by the last name of their expression.
+_NAMES_ERROR = re.compile(r"Error|Preempted|\berror\(|Exception")
 _LAST_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -27,11 +28,11 @@ class Message:
     page: str
 
 
-def _classes() -> dict[str, type[BaseException]]:
+def _classes(files: Iterable[Sequence[ast.AST]]) -> dict[str, type[BaseException]]:
     """Returns stand-ins for the error classes of the source, by name, without importing what uses jax."""
     bases: dict[str, list[str]] = {}
-    for path in _SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for nodes in files:
+        for node in nodes:
             if isinstance(node, ast.ClassDef):
                 bases.setdefault(node.name, [ast.unparse(b) for b in node.bases])
     made: dict[str, type[BaseException]] = {"LockstepError": type("LockstepError", (Exception,), {})}
@@ -54,7 +55,7 @@ def _shown(node: ast.expr) -> str:
         parts = _shown(node.left), _shown(node.right)
         return "".join(parts) if any(parts) else ""
     if isinstance(node, ast.JoinedStr):
-        return "".join(v.value if isinstance(v, ast.Constant) else _value(v) for v in node.values)
+        return "".join(str(v.value) if isinstance(v, ast.Constant) else _value(v) for v in node.values)
     return ""
 
 
@@ -72,19 +73,28 @@ def _value(node: ast.expr) -> str:
 
 def messages() -> Iterator[Message]:
     """Yields every error whose text stands where it is made, in the order of the source."""
-    classes = _classes()
-    for path in sorted(_SOURCE.rglob("*.py")):
-        if path.is_symlink():
-            continue
-        module = ".".join(path.relative_to(_SOURCE).with_suffix("").parts).removesuffix(".__init__")
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+    paths = (path for path in sorted(_PACKAGE.rglob("*.py")) if not path.is_symlink())
+    # A file's tree is walked once: that takes most of the time.
+    files = {
+        path: list(ast.walk(ast.parse(text)))
+        for path in paths
+        if _NAMES_ERROR.search(text := path.read_text(encoding="utf-8"))
+    }
+    classes = _classes(files.values())
+    for path, nodes in files.items():
+        module = ".".join(path.relative_to(_PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
         # Imports under another name: `from lockstep.errors import ArgumentError as _ArgumentError`.
-        names = {a.asname or a.name: a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
+        names = {a.asname or a.name: a.name for n in nodes if isinstance(n, ast.ImportFrom) for a in n.names}
         assigned: dict[str, list[str]] = defaultdict(list)
-        for node in (n for n in ast.walk(tree) if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)):
+        for node in (n for n in nodes if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)):
             assigned[ast.unparse(node.targets[0])].append(_shown(node.value))
-        for call in (n for n in ast.walk(tree) if isinstance(n, ast.Call)):
-            called = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+        for call in (n for n in nodes if isinstance(n, ast.Call)):
+            if isinstance(call.func, ast.Attribute):
+                called = call.func.attr
+            elif isinstance(call.func, ast.Name):
+                called = call.func.id
+            else:
+                continue
             kind, start = names.get(called, called), ""
             if called == "error" and module.startswith("lockstep.cluster_resolver"):
                 kind, start = "ClusterSpecError", "<field> "
