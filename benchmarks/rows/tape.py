@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -61,7 +62,7 @@ def jax_jit(options: Mapping[str, Any]) -> dict[str, float]:
     x, y, hidden = _examples(options["size"])
     sizes = [x.shape[1], *hidden, _CLASSES]
     random = np.random.default_rng(0)
-    shapes = [s for n, m in zip(sizes, sizes[1:], strict=False) for s in ((n, m), (m,))]
+    shapes = [s for n, m in itertools.pairwise(sizes) for s in ((n, m), (m,))]
     weights = [jnp.asarray(random.normal(size=s) * (0.05 if len(s) > 1 else 0), jnp.float32) for s in shapes]
 
     def compute_loss(weights: Any, x: Any, y: Any) -> Any:
