@@ -18,7 +18,7 @@ from benchmarks.harness.machine import machine, now
 from benchmarks.harness.processes import end_with_children
 from benchmarks.harness.rounds import Settings, run
 
-_MODULES = ("estimator", "mlp", "networks", "workers", "input", "start", "memory", "parameter_servers")
+_MODULES = ("estimator", "mlp", "networks", "workers", "input", "start", "memory", "parameter_servers", "tape")
 RESULTS, README = ROOT / "benchmarks" / "results", ROOT / "benchmarks" / "README.md"
 # What each side is told: seconds, and counts of what it measures.
 _FULL = {"seconds": 6.0, "epochs": 4, "passes": 5, "starts": 3, "pairs": 60}

@@ -203,10 +203,103 @@ def test_printing_happens_in_each_call(tmp_path: Path) -> None:
     assert (tmp_path / "shown").read_text().split() == ["now", "1", "now", "2"]
 
 
-def test_errors_of_the_program_are_raised() -> None:
+def test_errors_of_the_program_are_raised_once() -> None:
+    calls: list[bool] = []
+
     @tf.function
     def fails(x: Any) -> Any:
+        calls.append(tf.inside_function())
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
         fails(tf.constant(1.0))
+    assert calls == [True]
+
+
+def test_who_has_read_a_variable_keeps_its_value() -> None:
+    v = tf.Variable(tf.zeros((1000,)))
+
+    @tf.function
+    def step() -> Any:
+        v.assign_add(tf.ones((1000,)))
+        return v
+
+    before, view = v.value(), v.numpy()
+    after = [step() for _ in range(3)]
+    assert [float(a[0]) for a in (before, view, *after, v.numpy())] == [0, 0, 1, 2, 3, 3]
+    with tf.GradientTape() as tape:
+        y = tf.reduce_sum(v * v)
+    step()
+    assert float(tape.gradient(y, v)[0]) == 6 and float(v.numpy()[0]) == 4
+
+
+def test_traces_are_those_of_tensorflow() -> None:
+    calls: list[int] = []
+    holder = Holder()
+    holder(tf.ones((3,)))
+    assert holder.calls == 2
+    holder(tf.ones((1, 3)))
+    assert holder.calls == 3
+
+    @tf.function
+    def plain(x: Any, n: Any = 2) -> Any:
+        calls.append(1)
+        return x * n
+
+    for arguments in ((1,), (2.0,), ()):
+        plain(tf.constant(1.0), *arguments)
+    plain(tf.constant(1.0), 2)
+    plain(n=2, x=tf.constant(1.0))
+    assert len(calls) == plain.experimental_get_tracing_count() == 3
+
+
+def test_a_tape_around_it_records_it_as_one_operation() -> None:
+    w, calls = tf.Variable(3.0), list[bool]()
+
+    @tf.function
+    def cubic(x: Any) -> Any:
+        calls.append(tf.inside_function())
+        return w * x * x
+
+    x = tf.constant(2.0)
+    for _ in range(2):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape(persistent=True) as tape:
+                tape.watch(x)
+                y = cubic(x)
+            by_x = tape.gradient(y, x)
+        assert float(by_x) == 12 and float(tape.gradient(y, w)) == 4 and float(outer.gradient(by_x, x)) == 6
+    assert calls == [True]
+    captured = tf.function(lambda: x * x)
+    captured()
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = captured()
+    assert float(tape.gradient(y, x)) == 4
+
+
+def test_concrete_functions() -> None:
+    @tf.function
+    def power(x: Any, exponent: Any, factor: Any = 1.0) -> Any:
+        return {"y": x**exponent * factor}
+
+    concrete = power.get_concrete_function(tf.TensorSpec([2], tf.float32), 3)
+    assert concrete(tf.constant([1.0, 2.0]))["y"].tolist() == [1, 8]
+    assert concrete.structured_outputs == {"y": tf.TensorSpec([2], tf.float32)}
+    assert concrete.structured_input_signature[0][0] == tf.TensorSpec([2], tf.float32)
+    with pytest.raises(TypeError, match="power is for"):
+        concrete(tf.constant([1.0]))
+
+
+def test_errors_of_jax_say_what_to_write() -> None:
+    def note(function: Any) -> str:
+        with pytest.raises(Exception) as caught:
+            jax.jit(function)(np.float32(1.0))
+        return "".join(getattr(caught.value, "__notes__", ()))
+
+    assert "tf.cond" in note(lambda x: 1 if x else 2) and "tf.print" in note(float)
+    assert "tf.where" in note(lambda x: jax.numpy.ones(2)[jax.numpy.array([True, False]) & (x > 0)])
+    kept: list[Any] = []
+    jax.jit(lambda x: kept.append(x) or x)(1.0)
+    assert "Return it" in note(lambda x: x + kept[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -80,7 +80,12 @@ class Program:
         key: What each leaf is.
         numbers: Which of Python's numbers are a part of the program.
         donated: The numbers of leaves whose arrays may be overwritten.
+
+    Attributes:
+        convert: Makes of a function the one that is traced in its place; for who converts its conditions and loops.
     """
+
+    convert: ClassVar[Callable[[Callable[..., Any]], Callable[..., Any]]] = staticmethod(lambda function: function)
 
     def __init__(
         self,
@@ -93,7 +98,7 @@ class Program:
         donated: frozenset[int],
     ) -> None:
         self._replicas = replicas
-        self._function = function
+        self._function = Program.convert(function)
         self._structure = structure
         self._key = key
         self._numbers = numbers

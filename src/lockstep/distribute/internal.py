@@ -13,6 +13,7 @@ from lockstep.distribute._extended import StrategyExtended as StrategyExtended
 from lockstep.distribute._input import DistributedDataset as DistributedDataset
 from lockstep.distribute._input import DistributedIterator as DistributedIterator
 from lockstep.distribute._input import InputReplicationMode as InputReplicationMode
+from lockstep.distribute._program import Program as Program
 from lockstep.distribute._trace import Known as Known
 from lockstep.distribute._values import DistributedValues as DistributedValues
 from lockstep.distribute._values import InReplica as InReplica
@@ -32,6 +33,7 @@ __all__ = [
     "Known",
     "Mirrored",
     "PerReplica",
+    "Program",
     "StrategyExtended",
     "Scope",
     "Tape",

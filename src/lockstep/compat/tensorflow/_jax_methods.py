@@ -13,6 +13,7 @@ from dis import opmap
 from types import FrameType
 from typing import Any, NoReturn
 
+import jax
 import keras
 import numpy as np
 from jax import core
@@ -60,6 +61,22 @@ def install() -> None:
     _change(HostTensor, "dtype", dtype_of, np.ndarray.dtype)
     _make_callable(keras.Variable, "value")
     _remember_slices(keras.Variable)
+    _advise_in_errors()
+
+
+def _advise_in_errors() -> None:
+    """Lets JAX's errors about values that are not known yet say what a TensorFlow program writes instead."""
+    from lockstep.compat.tensorflow._functions.refusals import advise
+
+    base: Any = next(c for c in jax.errors.UnexpectedTracerError.__mro__ if c.__name__ == "_JAXErrorMixin")
+    original = base.__init__
+
+    @functools.wraps(original)
+    def begin(self: Any, message: str) -> None:
+        original(self, message)
+        advise(self)
+
+    base.__init__ = begin
 
 
 def _change(cls: Any, name: str, convert: Callable[[Any], Any], original: Any = None) -> None:

@@ -69,14 +69,7 @@ class ConcreteFunction:
                 "Shapes of results follow from those of the arguments. Received: a function for sizes that are not "
                 f"known, {self.inputs}. Ask for get_concrete_function with whole shapes."
             )
-        args, kwargs = self._structure.unflatten(
-            [
-                convert_to_tensor(np.zeros(leaf.shape, leaf.dtype.as_numpy_dtype))
-                if isinstance(leaf, TensorSpec)
-                else leaf
-                for leaf in self._leaves
-            ]
-        )
+        args, kwargs = self._structure.unflatten([_zeros(leaf) for leaf in self._leaves])
         found = jax.eval_shape(lambda: packed(self.python_function(*args, **kwargs)))
         return map_structure(lambda s: TensorSpec(s.shape, s.dtype), opened(found))
 
@@ -104,6 +97,10 @@ class ConcreteFunction:
             return self._fit_spec(spec, value) if any(isinstance(s, TensorSpec) for s in flatten(spec)[0]) else value
         except ArgumentError as error:
             raise TypeError(f"{self.name} is for {spec}: {error}") from error
+
+
+def _zeros(leaf: Any) -> Any:
+    return convert_to_tensor(np.zeros(leaf.shape, leaf.dtype), leaf.dtype) if isinstance(leaf, TensorSpec) else leaf
 
 
 def _spec_of(leaf: Any) -> Any:

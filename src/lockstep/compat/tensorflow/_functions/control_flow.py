@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 from jax.core import Tracer
-from malt.operators.variables import Undefined, UndefinedReturnValue
 
 from lockstep.compat.tensorflow._functions import staging
 from lockstep.compat.tensorflow._functions.builtins_of_python import TracedRange
 from lockstep.compat.tensorflow._functions.refusals import NotCompilableError
-from lockstep.compat.tensorflow._functions.state import Branches, Loop
+from lockstep.compat.tensorflow._functions.state import Branches, Loop, Values
+from lockstep.compat.tensorflow._ops.create import convert_to_tensor
 from lockstep.compat.tensorflow._tape import recording
 from lockstep.data import Dataset
 from lockstep.data.internal import DatasetIterator
@@ -182,6 +182,8 @@ def _for_data(
 
     # Python's numbers that the body changes are tensors, as in TensorFlow.
     step = Function(turn, Options(None, widens=True, autograph=False))
+    values = Values(get_state())
+    set_state(values.filled([convert_to_tensor(value) for value in values.arrays()]))
     for element in data:
         if extra_test is not None and not extra_test():
             break
@@ -221,6 +223,3 @@ def _is_numeric(value: Any) -> bool:
 
 def _value(value: Any) -> Any:
     return value.value if isinstance(value, keras.Variable) else value
-
-
-__all__ = [*OPERATORS, "Undefined", "UndefinedReturnValue"]

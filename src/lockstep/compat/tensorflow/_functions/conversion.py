@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 from malt.core import ag_ctx, converter
 from malt.impl import api, conversion
 from malt.operators import py_builtins
@@ -23,13 +24,20 @@ from malt.pyct import errors, inspect_utils
 
 import lockstep
 from lockstep.compat.tensorflow._functions import builtins_of_python, control_flow
+from lockstep.compat.tensorflow._tape import recording
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow._visibility import PACKAGE
+from lockstep.distribute.internal import Program
 
-_PLACES = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_path("purelib")}
-_PLACES |= {sysconfig.get_path("platlib"), *site.getsitepackages(), os.path.dirname(str(lockstep.__file__))}
+_PLACES = {
+    *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")),
+    *site.getsitepackages(),
+    os.path.dirname(str(lockstep.__file__)),
+}
 _LIBRARIES = tuple(os.path.join(os.path.realpath(place), "") for place in _PLACES)
-_OPTIONS = converter.ConversionOptions(recursive=True, user_requested=True, optional_features=None)
+_no_features: Any = None
+_options = functools.partial(converter.ConversionOptions, user_requested=True, optional_features=_no_features)
+_OPTIONS = _options(recursive=True)
 # The transpiler's caches are not made for several threads.
 _lock = threading.RLock()
 
@@ -78,12 +86,13 @@ def converted_function(function: Callable[..., Any], recursive: bool = True) -> 
     Raises:
         ValueError: If it has no source, or something in it cannot be rewritten.
     """
-    options = converter.ConversionOptions(recursive=recursive, user_requested=True, optional_features=None)
+    options = _options(recursive=recursive)
     with _lock:
         try:
-            found, module, source_map = _transpiler.transform(function, converter.ProgramContext(options=options))
+            made: Any = _transpiler.transform(function, converter.ProgramContext(options=options))
         except (errors.PyCTError, AttributeError, KeyError, NameError, AssertionError, OSError) as error:
             raise ValueError(f"{function!r} cannot be converted: {error}") from error
+    found, module, source_map = made
     if not hasattr(found, "ag_module"):
         found.ag_module, found.ag_source_map = module, source_map
     return found
@@ -102,6 +111,9 @@ def converted_call(
         options: Of the conversion; by default those of the scope.
     """
     named = dict(kwargs or {})
+    if _is_tensor(f) and not args and not named:
+        # `v.value()`: where it is not seen to be called, a variable's value is the tensor itself.
+        return f
     if ag_ctx.control_status_ctx().status == ag_ctx.Status.DISABLED or api.is_autograph_artifact(f):
         return f(*args, **named)
     if isinstance(f, functools.partial):
@@ -118,6 +130,10 @@ def converted_call(
         return f(*args, **named)
     found = _converted(target)
     return f(*args, **named) if found is None else found(*given, **named)
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, jax.Array)
 
 
 _IN_SCOPE: dict[Any, Callable[..., Any]] = {
@@ -187,3 +203,22 @@ def _converted(function: Callable[..., Any]) -> Any:
 def is_enabled() -> bool:
     """Returns whether code that runs here is converted."""
     return ag_ctx.control_status_ctx().status == ag_ctx.Status.ENABLED
+
+
+def convert_call(cls: type) -> None:
+    """Converts the `call` of a class of layers where it is compiled; that of a library's class stays as it is."""
+    call = vars(cls).get("call")
+    if not inspect.isfunction(call) or api.is_autograph_artifact(call) or _is_of_library(call):
+        return
+    converted = convert(call)
+
+    @functools.wraps(call)
+    def choose(*args: Argument, **kwargs: Argument) -> Any:
+        compiles = recording.is_compiling() and ag_ctx.control_status_ctx().status != ag_ctx.Status.DISABLED
+        return (converted if compiles else call)(*args, **kwargs)
+
+    cls.call = api.autograph_artifact(choose)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+# What strategy.run compiles is converted, as in TensorFlow what a tf.function around it compiles.
+Program.convert = staticmethod(convert)

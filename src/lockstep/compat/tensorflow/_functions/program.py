@@ -130,18 +130,18 @@ class Program:
         self.traces += 1
         scopes: list[FunctionScope] = []
 
-        def run(*arrays: Any) -> list[Any]:
+        def run(*inputs: Any) -> list[Any]:
             scopes.append(FunctionScope())
-            given = iter(arrays)
+            given = iter(inputs)
             leaves = [next(given) if isinstance(kind, TensorKind) else kind.value for kind in self.kinds]
             args, kwargs = self._structure.unflatten(leaves)
-            with scopes[-1] as scope:
+            with scopes[-1]:
                 returned = self._function(*args, **kwargs)
                 self._results = Results.of(returned)
                 # A variable that is returned has its last value, which it has in its scope alone.
                 arrays = [a.value if is_variable(a) else jnp.asarray(a) for a in self._results.arrays]
             self._results.arrays = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays]
-            return [*arrays, *scope.results()]
+            return [*arrays, *scopes[-1].results()]
 
         try:
             self._closed = jax.make_jaxpr(run)(*(k.struct for k in self.kinds if isinstance(k, TensorKind)))

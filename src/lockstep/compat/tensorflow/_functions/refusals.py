@@ -48,3 +48,34 @@ JAX_ERRORS = (
     jax.errors.TracerIntegerConversionError,
     jax.errors.NonConcreteBooleanIndexError,
 )
+
+_ADVICE = {
+    "TracerBoolConversionError": (
+        "a condition of Python (if, while, and, or, not, assert) on a tensor whose value is known only when the "
+        "compiled code runs. tf.function converts conditions of the program's own functions; elsewhere write tf.cond, "
+        "tf.where, tf.while_loop or tf.logical_and, and in place of assert tf.debugging.assert_*, or compute the "
+        "condition outside of the step."
+    ),
+    "NonConcreteBooleanIndexError": (
+        "a mask as an index, by which the shape would depend on values. Write tf.where(mask, x, 0), or multiply by the "
+        "mask, or use tf.boolean_mask in a map function of the dataset."
+    ),
+    "UnexpectedTracerError": (
+        "a tensor of compiled code that was kept (in an attribute, a list, a global) and used after it. Return it from "
+        "the function, or assign it to a tf.Variable."
+    ),
+}
+_VALUES = (
+    "numpy, or a number of Python, of a tensor whose value is known only when the compiled code runs (float(x), "
+    "int(x), np.*(x), a size or an axis). Use the tf.* function of the same name, take sizes from x.shape, return the "
+    "value from the step, print it with tf.print, or write jax.pure_callback for a function of numpy."
+)
+
+
+def advise(error: BaseException) -> None:
+    """Adds to an error of JAX that values are not known yet: what a TensorFlow program writes instead."""
+    text = _ADVICE.get(type(error).__name__)
+    if text is None and isinstance(error, JAX_ERRORS):
+        text = _VALUES
+    if text is not None:
+        error.add_note(f"In a TensorFlow program this is {text}")

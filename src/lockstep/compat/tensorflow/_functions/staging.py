@@ -28,19 +28,17 @@ def cond(predicate: Array, pieces: Sequence[Piece], plan: Sequence[Sequence[int 
         NotCompilableError: If their results differ in shape.
     """
     variables, changed = _union(p.variables for p in pieces), _union(p.changed for p in pieces)
-    types = [_common([p.shapes[i] for p, i in zip(pieces, numbers, strict=True) if i is not None]) for numbers in plan]
-    shapes = [
-        next(p.shapes[i].shape for p, i in zip(pieces, numbers, strict=True) if i is not None) for numbers in plan
-    ]
+    columns = [[p.shapes[i] for p, i in zip(pieces, numbers, strict=True) if i is not None] for numbers in plan]
+    likes = [jax.ShapeDtypeStruct(column[0].shape, _common(column)) for column in columns]
 
     def branch(side: int) -> Callable[[Any], Any]:
+        chosen = [numbers[side] for numbers in plan]
+
         def compute(values: Sequence[Any]) -> Any:
             found, after = pieces[side]((), _by_id(variables, values))
             results = [
-                jnp.zeros(shape, dtype)
-                if numbers[side] is None
-                else lax.convert_element_type(found[numbers[side]], dtype)
-                for numbers, shape, dtype in zip(plan, shapes, types, strict=True)
+                jnp.zeros(like.shape, like.dtype) if i is None else lax.convert_element_type(found[i], like.dtype)
+                for i, like in zip(chosen, likes, strict=True)
             ]
             return results, [after[id(v)] for v in changed]
 

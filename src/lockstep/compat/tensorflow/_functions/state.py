@@ -88,6 +88,7 @@ class Branches:
             other = sides[1 - missing]
             sides[missing] = other
         (structure, first, at), (other, second, other_at) = sides
+        assert structure is not None
         if structure != other:
             raise TypeError(
                 f"'{name}' must have the same nested structure in the main and else branches. Received: {structure} "

@@ -53,15 +53,17 @@ def function(
 
     It is compiled once for each signature: the structure of its arguments, the shapes and types of tensors, and all
     other values. Variables that it reads and assigns are state of the program. What it does besides computing happens
-    when it is traced, a few times. In code that is compiled anyway (fit, `strategy.run`, map functions), in the scope
-    of a strategy and under an open GradientTape it is called as it is. So is what cannot be compiled: text, numpy,
-    conditions of Python on tensors, shapes that depend on values, loops over datasets; steps that it calls are then
-    compiled by themselves.
+    when it is traced: once, or twice if it makes variables. Python's conditions and loops over tensors are converted,
+    also those of functions of the program that it calls. An open GradientTape records it as one operation. In code that
+    is compiled anyway (fit, `strategy.run`, map functions) and in the scope of a strategy it is a part of that. What
+    cannot be compiled is called as it is: text, numpy, shapes that depend on values. Of a loop over a dataset the body
+    is compiled.
 
     Args:
         func: The function.
         input_signature: `TensorSpec`s, which the positional arguments are checked against and converted to.
-        autograph: Both are the same: a function with conditions of Python on tensors runs as it is.
+        autograph: Whether Python's conditions and loops over tensors are converted; without, such a function runs as it
+            is.
         jit_compile: Both are the same.
         reduce_retracing: Whether Python's numbers are arguments, too, instead of a part of the program.
         experimental_implements: Refused.

@@ -175,7 +175,10 @@ class Recording(core.Trace):
         """Returns another object that is the same array."""
         if type(value) is ArrayImpl and value.is_fully_addressable and len(value.sharding.device_set) == 1:
             # Not a copy: two objects share the memory, of which neither can change anything.
-            return ArrayImpl(value.aval, value.sharding, [value], committed=value.committed, _skip_checks=True)
+            alias = ArrayImpl(value.aval, value.sharding, [value], committed=value.committed, _skip_checks=True)
+            # So that the array is seen to be used: its memory must not be given away.
+            alias._lockstep_source = value  # pyright: ignore[reportAttributeAccessIssue]
+            return alias
         with core.set_current_trace(self.parent):
             return jnp.array(value, copy=True)
 

@@ -14,6 +14,7 @@ from keras.src import tree
 from keras.src.backend.common import KerasVariable
 
 from lockstep._types import Layer, Model, PyTree, Variable
+from lockstep.compat.tensorflow._functions.conversion import convert_call
 from lockstep.compat.tensorflow._ops.named import model_fn_scope
 from lockstep.compat.tensorflow._shape import TensorShape
 from lockstep.compat.tensorflow._types import Argument
@@ -31,6 +32,9 @@ def _init_layer(self: Layer, **kwargs: Argument) -> None:
     if not mark(self):
         _original_init(self, **kwargs)
         return
+    for cls in type(self).__mro__:
+        if not cls.__module__.startswith("keras."):
+            convert_call(cls)
     if kwargs.pop("dynamic", False):
         raise UnsupportedError(
             "Layers are compiled: dynamic=True was given. Write call() with keras.ops and leave dynamic out."
