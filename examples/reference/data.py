@@ -127,6 +127,21 @@ pictures = ls.data.image_dataset_from_directory(f"{folder}/pictures", image_size
 images, labels = next(iter(pictures))
 assert images.shape == (2, 4, 4, 3) and pictures.class_names == ["cats", "dogs"]
 
+# %% Text files of one folder per class
+for name, text in (("bad", "no"), ("good", "yes")):
+    os.makedirs(f"{folder}/reviews/{name}", exist_ok=True)
+    with open(f"{folder}/reviews/{name}/1.txt", "w") as file:
+        file.write(text)
+reviews = ls.data.text_dataset_from_directory(f"{folder}/reviews", batch_size=2, shuffle=False)
+texts, labels = next(iter(reviews))
+assert texts.tolist() == [b"no", b"yes"] and labels.tolist() == [0, 1]
+
+# %% Windows over a series, with the value that follows each
+series = np.arange(10.0)
+windows = ls.data.timeseries_dataset_from_array(series, series[3:], sequence_length=3, batch_size=2)
+window, following = next(iter(windows))
+assert window.tolist() == [[0, 1, 2], [1, 2, 3]] and following.tolist() == [3, 4]
+
 # %% numpy in a map function that is otherwise compiled
 squares = ls.data.Dataset.range(3).map(lambda n: ls.data.numpy_function(np.square, [n], "int64"))
 assert list(squares) == [0, 1, 4]

@@ -79,6 +79,9 @@ class Words:
         """Returns the words as an object array of bytes."""
         return np.array(self.vocabulary, object)[np.asarray(self.ids)]
 
+    # TensorFlow's name, for programs that call a head by itself.
+    numpy = on_host
+
     def tree_flatten(self) -> tuple[tuple[Any], tuple[bytes, ...]]:
         """Returns the positions as the child, and the vocabulary as static data."""
         return (self.ids,), self.vocabulary

@@ -57,7 +57,11 @@ def run(directory: Path, faults: Sequence[Fault], workers: int, has_evaluator: b
         *(("--evaluator",) if has_evaluator else ()),
         *("-m", "tests.chaos.program", str(directory / "model")),
     ]
-    settings = {_MARK: str(directory), "LOCKSTEP_SILENCE_TIMEOUT": "5", "TMPDIR": str(_made(directory / "tmp"))}
+    settings = {
+        _MARK: str(directory),
+        "LOCKSTEP_SILENCE_TIMEOUT": "5",
+        "TMPDIR": str(_make_directory(directory / "tmp")),
+    }
     began = time.monotonic()
     with (directory / "output").open("wb") as output:
         process = subprocess.Popen(command, env=environment(**settings), stdout=output, stderr=subprocess.STDOUT)
@@ -152,7 +156,7 @@ def _send(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _made(directory: Path) -> Path:
+def _make_directory(directory: Path) -> Path:
     directory.mkdir()
     return directory
 

@@ -59,10 +59,10 @@ def test_on_jax_arrays(name: str) -> None:
 def test_compiled(name: str) -> None:
     def run(zero: Any) -> Any:
         """Every input depends on an argument, so that JAX knows none of them."""
-        return CASES[name](tf, lambda v: _hidden(np.asarray(tf.constant(v)), zero))
+        return CASES[name](tf, lambda v: hidden(np.asarray(tf.constant(v)), zero))
 
     check(jax.jit(run)(0), FOUND[name])
 
 
-def _hidden(value: np.ndarray, zero: Any) -> Any:
+def hidden(value: np.ndarray, zero: Any) -> Any:
     return value ^ (zero > 0) if value.dtype == bool else value + zero.astype(value.dtype)

@@ -21,7 +21,7 @@ def handler_of_before() -> object:
     signal.signal(signal.SIGTERM, before)
 
 
-def _made(directory: Path, **settings: object) -> tuple[tf.Variable, object]:
+def _make_handler(directory: Path, **settings: object) -> tuple[tf.Variable, object]:
     v = tf.Variable(0.0)
     manager = tf.train.CheckpointManager(tf.train.Checkpoint(v=v), directory, max_to_keep=3)
     return v, experimental.PreemptionCheckpointHandler(
@@ -30,20 +30,20 @@ def _made(directory: Path, **settings: object) -> tuple[tf.Variable, object]:
 
 
 def test_it_saves_at_the_notice_and_goes_on(tmp_path: Path) -> None:
-    v, handler = _made(tmp_path)
+    v, handler = _make_handler(tmp_path)
     for step in range(3):
         assert handler.run(lambda by: v.assign_add(by).numpy(), 2.0) == 2.0 * (step + 1)
     os.kill(os.getpid(), signal.SIGTERM)
     with pytest.raises(SystemExit) as ended:
         handler.run(v.assign_add, 2.0)
     assert ended.value.code == 143 and float(v) == 6 and handler.total_run_calls == 3
-    again, other = _made(tmp_path)
+    again, other = _make_handler(tmp_path)
     assert float(again) == 6 and other.total_run_calls == 3
 
 
 def test_training_goes_on_in_the_time_that_is_left(tmp_path: Path) -> None:
     ends: list[str] = []
-    v, handler = _made(tmp_path, grace_period=3600, exit_fn=lambda: ends.append("ended"))
+    v, handler = _make_handler(tmp_path, grace_period=3600, exit_fn=lambda: ends.append("ended"))
     os.kill(os.getpid(), signal.SIGTERM)
     handler.run(v.assign_add, 1.0)
     assert tf.train.latest_checkpoint(tmp_path) is not None and ends == [] and float(v) == 1

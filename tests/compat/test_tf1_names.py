@@ -125,7 +125,7 @@ def test_files(tmp_path: Path) -> None:
         ("estimator.experimental.RNNClassifier", "tf.keras.layers.LSTM"),
         ("estimator.BoostedTreesClassifier", "boosted trees"),
         ("nn.dynamic_rnn", "tf.keras.layers.RNN"),
-        ("image.resize_images", "tf.image.resize"),
+        ("nn.raw_rnn", "tf.keras.layers.RNN"),
     ],
 )
 def test_what_is_not_there_says_what_is(path: str, advice: str) -> None:

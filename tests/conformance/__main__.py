@@ -45,20 +45,25 @@ def main() -> None:
     parser.add_argument("-v", action="store_true", help="print every test that does not pass")
     arguments = parser.parse_args()
     files = sorted({f.resolve() for path in arguments.paths for f in _files_of(path)})
+    passed = json.loads(arguments.passed_by.read_text()) if arguments.passed_by else None
+    results: dict[Path, dict[str, Any]] = {}
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        results = dict(zip(files, pool.map(lambda f: _told(f, arguments), files), strict=True))
-    if arguments.passed_by:
-        passed = json.loads(arguments.passed_by.read_text())
-        for file, tests in results.items():
-            by_tensorflow = passed.get(str(file), {})
-            good = {name for name, r in by_tensorflow.items() if r["outcome"] == "pass"}
-            results[file] = {name: r for name, r in tests.items() if name in good or (name == "(import)" and good)}
-    for tests in results.values():
-        for result in tests.values():
-            result["verdict"], result["cause"] = judge(result)
-    if arguments.json:
-        arguments.json.write_text(json.dumps({str(f): tests for f, tests in results.items()}, indent=1))
+        for file, tests in zip(files, pool.map(lambda f: _run_and_count(f, arguments), files), strict=True):
+            results[file] = tests if passed is None else _of_those(tests, passed.get(str(file), {}))
+            for result in results[file].values():
+                result["verdict"], result["cause"] = judge(result)
+            # After each file: who ends a run of hours keeps what it has found.
+            if arguments.json:
+                arguments.json.write_text(json.dumps({str(f): found for f, found in results.items()}, indent=1))
     _print(results, arguments.causes, arguments.v)
+
+
+def _of_those(tests: dict[str, Any], by_tensorflow: dict[str, Any]) -> dict[str, Any]:
+    """Returns the results of tests that TensorFlow passes; a file that cannot be imported stands for all of its own."""
+    good = {name for name, result in by_tensorflow.items() if result["outcome"] == "pass"}
+    if "(import)" in tests:
+        return dict.fromkeys(good, tests["(import)"])
+    return {name: result for name, result in tests.items() if name in good}
 
 
 def _files_of(path: Path) -> list[Path]:
@@ -67,7 +72,7 @@ def _files_of(path: Path) -> list[Path]:
     return sorted(f for f in path.rglob("*_test*.py") if _NAME.search(f.name) and not f.stem.endswith(_SHARED))
 
 
-def _told(file: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+def _run_and_count(file: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Runs a file, and says on stderr that it has ended, for whoever waits for many."""
     found = _run(file, arguments)
     counts = Counter(r["outcome"] for r in found.values())
@@ -128,6 +133,8 @@ def _process(settings: dict[str, Any], arguments: argparse.Namespace, out: Path,
         "CUDA_VISIBLE_DEVICES": "",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
         "JAX_PLATFORMS": "cpu",
+        # Threads enough for the devices, on any machine.
+        "NPROC": "16",
         "PYTHONPATH": str(_CHECKOUT),
     }
     environment.pop("TF_CONFIG", None)
@@ -172,8 +179,10 @@ def _print(results: dict[Path, dict[str, Any]], most: int, every: bool) -> None:
     print(f"{'all':{width}} " + " ".join(f"{total[v]:8}" for v in VERDICTS))
     counted = total["passes"] + total["words"] + total["differs"] + total["timeout"]
     if counted:
-        print(f"\nof {counted} that need nothing internal {total['passes'] / counted:.1%} pass")
-    for verdict in ("differs", "words", "internal"):
+        every_one = counted + total["refused"]
+        print(f"\nof {every_one} that need nothing internal {total['passes'] / every_one:.1%} pass")
+        print(f"of {counted} that are not refused, with what to use, either {total['passes'] / counted:.1%}")
+    for verdict in ("differs", "words", "refused", "internal"):
         causes = Counter(r["cause"] for tests in results.values() for r in tests.values() if r["verdict"] == verdict)
         if causes:
             print(f"\n{verdict}:")

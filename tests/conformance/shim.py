@@ -36,11 +36,14 @@ HELPERS = {
     "tensorflow.python.tf2": "context",
     "tensorflow.python.compat.v2_compat": "context",
     "tensorflow.python.compat.compat": "context",
+    "tensorflow.python.data.util.nest": "nest",
+    "tensorflow.python.types.core": "core_types",
     "tensorflow_estimator.python.estimator.model_fn": "model_fn",
+    "tensorflow_estimator.python.estimator.canned.metric_keys": "keys",
+    "tensorflow_estimator.python.estimator.canned.prediction_keys": "keys",
 }
 # Internal modules whose names are those of a module of ours: looked up there after the table.
 _OTHERS = {
-    "tensorflow.python.data.util.nest": f"{_COMPAT}.nest",
     "tensorflow.python.distribute.values": "lockstep.distribute",
     "tensorflow.python.distribute.distribute_lib": "lockstep.distribute",
     "tensorflow.core.protobuf.config_pb2": f"{_COMPAT}.compat.v1",
@@ -85,6 +88,8 @@ GRAPH = frozenset(
         "v1.RunMetadata",
         "v1.data.make_initializable_iterator",
         "v1.train.queue_runner",
+        "train.Coordinator",
+        "v1.train.SessionManager",
         "v1.QueueBase",
         "queue",
     ]

@@ -126,6 +126,9 @@ def test_a_dataset_is_itself() -> None:
         ([np.arange(2), {"l": np.arange(2, 4)}], ([0, 1], {"l": [2, 3]})),
         (({"a": jnp.arange(2)}, np.array([b"x", b"y"], object)), ({"a": [0, 1]}, [b"x", b"y"])),
         ((np.arange(2), None), ([0, 1], None)),
+        (({"a": ((1,), (2,))}, ((10,), (20,))), ({"a": [[1], [2]]}, [[10], [20]])),
+        (((1, 2), [3, 4]), ([1, 2], [3, 4])),
+        ({"a": [["x"], ["y"]]}, {"a": [[b"x"], [b"y"]]}),
     ],
 )
 def test_arrays_are_one_batch(returned: Any, element: Any) -> None:

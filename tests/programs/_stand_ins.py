@@ -92,7 +92,7 @@ def _cifar(base: str) -> bytes:
         y = draw.integers(0, classes, count)
         x = draws(folder).integers(0, 255, (classes, 3072), "uint8")[y]
         label = "fine_labels" if hundred else "labels"
-        files[f"{folder}/{name}"] = pickle.dumps({b"data": x, label.encode(): y.tolist()}, protocol=2)
+        files[f"{folder}/{name}"] = pickle.dumps({b"data": x, label.encode(): y.tolist()}, protocol=4)
     return _tar(files)
 
 

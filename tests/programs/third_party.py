@@ -109,6 +109,10 @@ def run(
     """Runs one program on one side, and returns its report."""
     source = directory / entry.repository / entry.path
     cell_seconds, program_seconds = _SECONDS[mode]
+    for outside in map(Path, entry.outside):
+        if outside.is_dir():
+            shutil.rmtree(outside)
+        outside.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as work:
         job: dict[str, Any] = {"mode": mode, "full": entry.full, "verbose": verbose}
         job |= {"cell_seconds": cell_seconds, "program_seconds": program_seconds}

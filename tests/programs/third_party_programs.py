@@ -16,6 +16,7 @@ class Entry:
         arguments: Of its command line; `{work}` is the directory that it runs in.
         module: The name that it is run by, as `python -m` does; `""` if it is run as a file.
         workers: Processes that run it together, each with a `TF_CONFIG`; 0 for one without.
+        outside: What it writes beside its directory; removed before each side begins.
         full: Whether stand-ins of images have as many rows as the originals, because the program cuts by number.
     """
 
@@ -25,6 +26,7 @@ class Entry:
     arguments: tuple[str, ...] = ()
     module: str = ""
     workers: int = 0
+    outside: tuple[str, ...] = ()
     full: bool = False
 
     @property
@@ -132,10 +134,11 @@ _CHAPTERS = [
     "chapter12_part04_variational-autoencoders",
 ]
 
+_OUTSIDE = {"distribute/save_and_load": ("/tmp/tf_save", "/tmp/keras_save.keras")}
 _FULL = {"chapter07_working-with-keras", "4_Utils/tensorboard"}
 
 PROGRAMS: tuple[Entry, ...] = (
-    *(Entry(_DOCS, f"site/en/tutorials/{name}.ipynb") for name in _TUTORIALS),
+    *(Entry(_DOCS, f"site/en/tutorials/{name}.ipynb", outside=_OUTSIDE.get(name, ())) for name in _TUTORIALS),
     *(Entry(_DOCS, f"site/en/guide/{name}.ipynb") for name in _GUIDES),
     *(Entry(_AYMERIC, f"tensorflow_v2/notebooks/{name}.ipynb", full=name in _FULL) for name in _AYMERICS),
     *(Entry(_EXAMPLES, f"courses/udacity_intro_to_tensorflow_for_deep_learning/{name}.ipynb") for name in _LESSONS),

@@ -109,6 +109,8 @@ PUBLIC = {
         "make_csv_dataset",
         "numpy_function",
         "py_function",
+        "text_dataset_from_directory",
+        "timeseries_dataset_from_array",
     ],
     "lockstep.datasets": [
         "ClassLabel",

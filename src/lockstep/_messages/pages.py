@@ -50,7 +50,7 @@ OF_MODULES: Final = {
     "data._example": "examples-of-records",
     "data._files": "files",
     "data._image": "images",
-    "data._image_folder": "files",
+    "data._labelled_files": "files",
     "data._keras_adapter": "training-data",
     "data._map_program": "map-functions",
     "data._options": "sharding",

@@ -25,8 +25,8 @@ _OTHER = "It is a package of its own, built on TensorFlow, and lockstep has noth
 _INTERNAL = "It is internal to TensorFlow. Use the public name of tf.* that stands for it."
 _TUTORIALS = "It is gone from TensorFlow 2, too. Use tf.keras.datasets.mnist."
 _ON_HOST = "Use tf.lookup tables, tf.strings or feature columns in the dataset or the model_fn."
-# How a docstring begins of a function that is there to say what to use instead.
-_REFUSES = re.compile(r"Raises (?:an error|.*Error)")
+# How a docstring begins of a function that is there to say what to use instead; a check raises errors "unless".
+_REFUSES = re.compile(r"Raises (?:an error|`?[\w.]*Error`?):")
 
 
 @dataclass(frozen=True)

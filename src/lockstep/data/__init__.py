@@ -33,6 +33,8 @@ from lockstep.data._options import Options as Options
 from lockstep.data._options import ThreadingOptions as ThreadingOptions
 from lockstep.data._spec import DatasetSpec as DatasetSpec
 from lockstep.data._spec import TensorSpec as TensorSpec
+from lockstep.data._text_folder import text_dataset_from_directory as text_dataset_from_directory
+from lockstep.data._timeseries import timeseries_dataset_from_array as timeseries_dataset_from_array
 
 _before_first_dataset(_keras_adapter.install)
 
@@ -62,4 +64,6 @@ __all__ = [
     "make_csv_dataset",
     "numpy_function",
     "py_function",
+    "text_dataset_from_directory",
+    "timeseries_dataset_from_array",
 ]

@@ -23,6 +23,7 @@ from lockstep.data._files.tfrecord import masked_crc as masked_crc
 from lockstep.data._files.tfrecord import open_tfrecord as open_tfrecord
 from lockstep.data._image.decode import decode_jpeg as decode_jpeg
 from lockstep.data._image.encode import encode_png as encode_png
+from lockstep.data._iterator import DatasetIterator as DatasetIterator
 from lockstep.data._iterator import ElementStream as ElementStream
 from lockstep.data._iterator import Optional as Optional
 from lockstep.data._iterator import PlanReader as PlanReader
@@ -106,4 +107,5 @@ __all__ = [
     "spec_if_known",
     "spec_of_leaf",
     "walk",
+    "DatasetIterator",
 ]

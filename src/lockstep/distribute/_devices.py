@@ -33,7 +33,7 @@ def devices_named(names: Sequence[str]) -> list[Device]:
     """Returns the local devices called `names`."""
     if isinstance(names, str) or not names:
         raise ArgumentError(f"devices must be a list of at least one device name. Received: {names!r}. {_EXAMPLE}")
-    found = [device_named(n) for n in names]
+    found = _hosts_for(names) or [device_named(n) for n in names]
     if len(set(found)) < len(found):
         raise ArgumentError(f"Each device can hold one replica. Received a device twice: {list(names)!r}. {_EXAMPLE}")
     return _ready(found)
@@ -52,10 +52,21 @@ def device_or_host(name: str) -> Device:
     return device_named(name)
 
 
+def _hosts_for(names: Sequence[str]) -> list[Device]:
+    """Returns CPU devices in place of accelerators none of which are there, as many as there are; else none."""
+    matches = [_NAME.fullmatch(name.strip()) for name in names if isinstance(name, str)]  # pyright: ignore[reportUnnecessaryIsInstance]
+    kinds = {"cpu" if match is None else match[1].lower() for match in matches}
+    if "cpu" in kinds or len(set(names)) < len(names) or any(map(_of_kind, kinds)):
+        return []
+    for name in names:
+        _warn_of_host(name)
+    return _of_kind("cpu")[: len(names)]
+
+
 @functools.cache
 def _warn_of_host(name: str) -> None:
     # Once for each name: a program may make its strategy in a loop.
-    _log.warning("There is no %s on this machine; OneDeviceStrategy uses the CPU, as TensorFlow does.", name)
+    _log.warning("There is no %s on this machine; the CPU is used, as TensorFlow does.", name)
 
 
 def device_named(name: str) -> Device:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from lockstep.distribute._arguments import Fixed as Fixed
 from lockstep.distribute._collectives import enter_replica as enter_replica
 from lockstep.distribute._context import default as default
+from lockstep.distribute._context import demand_replica_context as demand_replica_context
 from lockstep.distribute._context import experimental_set_strategy as experimental_set_strategy
 from lockstep.distribute._devices import default_devices as default_devices
-from lockstep.distribute._devices import device_named as device_named
+from lockstep.distribute._devices import device_or_host as device_or_host
 from lockstep.distribute._extended import StrategyExtended as StrategyExtended
+from lockstep.distribute._input import DistributedDataset as DistributedDataset
+from lockstep.distribute._input import DistributedIterator as DistributedIterator
 from lockstep.distribute._input import InputReplicationMode as InputReplicationMode
+from lockstep.distribute._trace import Known as Known
 from lockstep.distribute._values import DistributedValues as DistributedValues
 from lockstep.distribute._values import InReplica as InReplica
 from lockstep.distribute._values import Mirrored as Mirrored
@@ -19,10 +23,13 @@ from lockstep.distribute._variables import Scope as Scope
 from lockstep.distribute._variables import Tape as Tape
 
 __all__ = [
+    "DistributedDataset",
+    "DistributedIterator",
     "DistributedValues",
     "Fixed",
     "InReplica",
     "InputReplicationMode",
+    "Known",
     "Mirrored",
     "PerReplica",
     "StrategyExtended",
@@ -30,7 +37,8 @@ __all__ = [
     "Tape",
     "default",
     "default_devices",
-    "device_named",
+    "demand_replica_context",
+    "device_or_host",
     "enter_replica",
     "experimental_set_strategy",
     "is_variable",

@@ -64,6 +64,7 @@ def set_global_seed(seed: int) -> None:
     tf.random.set_seed(seed)
 
 
+SYNC, ASYNC = 0, 1
 LogicalDeviceConfiguration = tf.config.LogicalDeviceConfiguration
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import lockstep.estimator.feature_column as fc
-from lockstep.errors import ArgumentError, InputError
+from lockstep.errors import ArgumentError, InputError, UnsupportedError
 from lockstep.estimator._heads import (
     BinaryClassHead,
     LogisticRegressionHead,
@@ -152,8 +153,16 @@ def test_unknown_words_and_labels_of_another_kind() -> None:
         (MultiLabelHead(3), [[0, 1, 2]], _THREE[:1]),
     ],
 )
-def test_labels_out_of_range_make_the_loss_nan(head: Any, labels: Any, logits: Any) -> None:
-    assert np.isnan(float(head.loss(np.asarray(labels), logits)))
+def test_labels_out_of_range_are_refused_and_make_a_compiled_loss_nan(head: Any, labels: Any, logits: Any) -> None:
+    with pytest.raises(ArgumentError, match="labels out of range"):
+        head.loss(np.asarray(labels), logits)
+    assert np.isnan(float(jax.jit(head.loss)(np.asarray(labels), logits)))
+
+
+def test_sparse_labels_are_refused() -> None:
+    sparse = SimpleNamespace(dense_shape=np.array([1, 3]), indices=np.array([[0, 1]]), values=np.array([2]))
+    with pytest.raises(UnsupportedError, match="Labels are dense"):
+        MultiLabelHead(3).loss(sparse, _THREE[:1])
 
 
 def test_shapes_are_checked() -> None:

@@ -88,9 +88,26 @@ def _averaged_gradients(shares: Shards) -> Generator[None]:
 
         return averaged
 
+    def average_direct(apply: Callable[..., Any]) -> Callable[..., Any]:
+        # A step that assigns to the variables, instead of returning a state, calls this one.
+        def averaged(optimizer: Optimizer, grads: PyTree, trainable_variables: PyTree = None) -> Any:
+            nonlocal is_inside
+            if is_inside:
+                return apply(optimizer, grads, trainable_variables)
+            is_inside = True
+            try:
+                scale = optimizer.dynamic_scale.value if isinstance(optimizer, LossScaleOptimizer) else None
+                return apply(optimizer, _average(shares, scale, list(grads)), trainable_variables)
+            finally:
+                is_inside = False
+
+        return averaged
+
     with (
         replace_method(BaseOptimizer, "stateless_apply", average),
         replace_method(LossScaleOptimizer, "stateless_apply", average),
+        replace_method(BaseOptimizer, "apply", average_direct),
+        replace_method(LossScaleOptimizer, "apply", average_direct),
     ):
         yield
 

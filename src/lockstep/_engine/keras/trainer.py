@@ -58,7 +58,7 @@ def cap(value: Any, limit: int | None, name: str) -> Any:
 def build(model: Model, source: Source) -> None:
     """Builds what is not built yet, as Keras does, from the shapes of a first batch."""
     parts = (*model._flatten_layers(), model._compile_metrics, model._compile_loss)
-    is_built = all(part is None or part.built for part in parts)
+    is_built = all(part is None or part.built for part in parts) and not vars(model).get("_lockstep_steps_unseen")
     # Looking at a batch may read the source, so only if its shapes are needed.
     model._symbolic_build(data_batch=() if is_built else opened(to_arrays(source.peek())))
 

@@ -29,9 +29,11 @@ from lockstep.compat.tensorflow._ops import create as _create
 from lockstep.compat.tensorflow._ops import custom_gradient as _custom_gradient
 from lockstep.compat.tensorflow._ops import elementwise as _elementwise
 from lockstep.compat.tensorflow._ops import function as _function
+from lockstep.compat.tensorflow._ops import further as _further
 from lockstep.compat.tensorflow._ops import gradient_tape as _gradient_tape
 from lockstep.compat.tensorflow._ops import indexing as _indexing
 from lockstep.compat.tensorflow._ops import products as _products
+from lockstep.compat.tensorflow._ops import python_functions as _python_functions
 from lockstep.compat.tensorflow._ops import training as _training
 from lockstep.compat.tensorflow._ops import variable as _variable
 from lockstep.compat.tensorflow._ops.arrays import *
@@ -45,9 +47,12 @@ from lockstep.compat.tensorflow._ops.create import *
 from lockstep.compat.tensorflow._ops.custom_gradient import *
 from lockstep.compat.tensorflow._ops.elementwise import *
 from lockstep.compat.tensorflow._ops.function import *
+from lockstep.compat.tensorflow._ops.further import *
 from lockstep.compat.tensorflow._ops.gradient_tape import *
 from lockstep.compat.tensorflow._ops.indexing import *
+from lockstep.compat.tensorflow._ops.patches import extract_volume_patches as extract_volume_patches
 from lockstep.compat.tensorflow._ops.products import *
+from lockstep.compat.tensorflow._ops.python_functions import *
 from lockstep.compat.tensorflow._ops.reduce import argmax as argmax
 from lockstep.compat.tensorflow._ops.reduce import argmin as argmin
 from lockstep.compat.tensorflow._ops.reduce import cumsum as cumsum
@@ -76,10 +81,11 @@ if _TYPE_CHECKING:
     from lockstep.compat.tensorflow import distribute as distribute
     from lockstep.compat.tensorflow import estimator as estimator
     from lockstep.compat.tensorflow import keras as keras
+    from lockstep.compat.tensorflow._device_spec import DeviceSpec as DeviceSpec
     from lockstep.compat.tensorflow._indexed_slices import IndexedSlices as IndexedSlices
     from lockstep.compat.tensorflow._indexed_slices import IndexedSlicesSpec as IndexedSlicesSpec
     from lockstep.compat.tensorflow._ragged_ops import RaggedTensor as RaggedTensor
-    from lockstep.compat.tensorflow._ragged_tensor import RaggedTensorSpec as RaggedTensorSpec
+    from lockstep.compat.tensorflow._ragged_spec import RaggedTensorSpec as RaggedTensorSpec
     from lockstep.compat.tensorflow._sparse_ops import SparseTensor as SparseTensor
     from lockstep.compat.tensorflow._sparse_tensor import SparseTensorSpec as SparseTensorSpec
     from lockstep.compat.tensorflow._tensor_array import TensorArray as TensorArray
@@ -88,6 +94,7 @@ if _TYPE_CHECKING:
 newaxis = None
 # Classes that few programs use, with the modules that have them and their functions.
 _CLASSES = {
+    "DeviceSpec": "_device_spec",
     "RaggedTensor": "_composite_elements",
     "RaggedTensorSpec": "_composite_elements",
     "SparseTensor": "_composite_elements",
@@ -124,7 +131,9 @@ _PARTS = (
         "random",
         "saved_model",
         "nest",
+        "profiler",
         "ragged",
+        "sets",
         "sparse",
         "signal",
         "strings",
@@ -154,10 +163,11 @@ __all__ = [
     "as_tensor",
 ]
 __all__ += ["assert_equal", "assert_greater", "assert_less", "assert_rank", "constant_initializer", "cumsum"]
+__all__ += ["extract_volume_patches"]
 __all__ += ["is_tensor", "newaxis", "ones_initializer", "random_normal_initializer", "random_uniform_initializer"]
 __all__ += ["reduce_all", "reduce_any", "reduce_logsumexp", "reduce_max", "reduce_mean", "reduce_min", "reduce_prod"]
 __all__ += ["reduce_sum", "zeros_initializer"]
-__all__ += ["IndexedSlices", "IndexedSlicesSpec", "RaggedTensor", "RaggedTensorSpec", "SparseTensor"]
+__all__ += ["DeviceSpec", "IndexedSlices", "IndexedSlicesSpec", "RaggedTensor", "RaggedTensorSpec", "SparseTensor"]
 __all__ += ["SparseTensorSpec", "TensorArray", "TensorArraySpec"]
 __all__ += _dtypes.__all__
 __all__ += _arrays.__all__
@@ -166,9 +176,11 @@ __all__ += _create.__all__
 __all__ += _custom_gradient.__all__
 __all__ += _elementwise.__all__
 __all__ += _function.__all__
+__all__ += _further.__all__
 __all__ += _gradient_tape.__all__
 __all__ += _indexing.__all__
 __all__ += _products.__all__
+__all__ += _python_functions.__all__
 __all__ += _training.__all__
 __all__ += _variable.__all__
 

@@ -14,11 +14,12 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from lockstep._types import ArrayLike, Optimizer, Variable
 from lockstep.checkpoint import CheckpointStore, get_checkpoint_state, latest_checkpoint, load
 from lockstep.checkpoint.internal import Bundle, file_of, is_bundle, prefix_of, write
+from lockstep.compat.tensorflow._ops.model_seeds import is_aside
 from lockstep.compat.tensorflow._ops.variable import Module
 from lockstep.compat.tensorflow._types import Argument, PathLike, SizeLike, Trackable
-from lockstep.compat.tensorflow.keras._saves import Restored
+from lockstep.compat.tensorflow.keras._saves import WAITING, Restored, when_built
 from lockstep.compat.tensorflow.keras._tensorflow_objects import restore_objects
-from lockstep.errors import ArgumentError, CheckpointError, StartupOrderError, UnsupportedError
+from lockstep.errors import ArgumentError, CheckpointError, UnsupportedError
 
 _COUNTER = "save_counter"
 
@@ -78,7 +79,7 @@ class Checkpoint:
         return prefix
 
     def restore(self, save_path: PathLike, options: object = None) -> Restored:
-        """Gives everything the values that were saved; the variables of an optimizer not yet built when it is.
+        """Gives everything the values that were saved; those of layers and optimizers not yet built when they are.
 
         Checkpoints that TensorFlow 2 saved are read, too: objects are found by the names that they were given there.
 
@@ -88,7 +89,7 @@ class Checkpoint:
 
         Raises:
             CheckpointError: If it is not there, damaged, or does not hold what this checkpoint has.
-            StartupOrderError: If a model has no variables yet.
+            StartupOrderError: If a model has no variables yet, and TensorFlow saved the checkpoint.
         """
         _check_options(options)
         if save_path is None:
@@ -97,9 +98,10 @@ class Checkpoint:
             restore_objects(Bundle(prefix_of(save_path)), vars(self))
             return Restored()
         checkpoint = load(save_path)
-        for name, value in self._named_parts():
+        parts = list(self._named_parts())
+        for name, value in parts:
             _restore(name, value, checkpoint.arrays, checkpoint.extra)
-        return Restored()
+        return Restored([value for _, value in parts if isinstance(value, keras.layers.Layer)])
 
     read = restore
 
@@ -118,7 +120,7 @@ class Checkpoint:
             arrays |= {f"{name}/{i}": np.asarray(v) for i, v in enumerate(variables)}
             # State that was restored and waits for its optimizer to be built must not be lost by a save before the
             # first step.
-            waiting = getattr(value, "_lockstep_waiting", {})
+            waiting = getattr(value, "_lockstep_waiting", {}) or getattr(value, WAITING, (None, {}))[1]
             arrays |= {key: array for key, array in waiting.items() if key not in arrays}
         return arrays, extra
 
@@ -233,7 +235,8 @@ def _variables(value: Trackable) -> list[Any] | None:
     if isinstance(value, keras.Variable):
         return [value]
     if isinstance(value, (keras.layers.Layer, BaseOptimizer, keras.metrics.Metric, Module)):
-        return list(value.variables)
+        # Without what this package has put beside them, and the same before and after a training.
+        return [variable for variable in value.variables if not is_aside(variable)]
     return None
 
 
@@ -242,7 +245,9 @@ def _restore(name: str, value: Trackable, arrays: Mapping[str, Any], extra: Mapp
     variables = _variables(value)
     if variables is None and name in extra:
         value.set_state(extra[name])
-    elif variables is None or not saved:
+    elif _is_unbuilt(value) and len(variables or ()) < len(saved):
+        when_built(value, lambda: _assign(name, value, _variables(value) or [], saved), saved)
+    elif variables is None or (variables and not saved):
         names = sorted({key.split("/")[0] for key in (*arrays, *extra)})
         raise CheckpointError(
             f"A checkpoint holds what it was saved with. Received: a request for {name!r}; it has {', '.join(names)}. "
@@ -255,11 +260,6 @@ def _restore(name: str, value: Trackable, arrays: Mapping[str, Any], extra: Mapp
 
 
 def _assign(name: str, value: Trackable, variables: list[Any], saved: Mapping[str, Any]) -> None:
-    if isinstance(value, keras.layers.Layer) and len(variables) < len(saved) and not value.built:
-        raise StartupOrderError(
-            f"A model's variables are restored into those it has. Received: {name}, which is not built. Call the model "
-            "on one batch, or its build(input_shape), before restore."
-        )
     # By position: names of Keras' layers count up within a process, and differ in the next one.
     there = {f"{name}/{i}": v for i, v in enumerate(variables)}
     for key in [*there, *saved]:
@@ -273,6 +273,10 @@ def _assign(name: str, value: Trackable, variables: list[Any], saved: Mapping[st
     # After all have been checked: a checkpoint is restored whole, or not at all.
     for key, variable in there.items():
         _set_value(variable, saved[key])
+
+
+def _is_unbuilt(value: Trackable) -> bool:
+    return isinstance(value, keras.layers.Layer) and not value.built
 
 
 def _set_value(variable: Variable, array: ArrayLike) -> None:

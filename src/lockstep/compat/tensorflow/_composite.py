@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from typing import Any
 
@@ -15,16 +16,16 @@ from lockstep.errors import UnsupportedError
 handlers: dict[type, Callable[..., Any]] = {}
 
 
-class CompositeTensor:
+class CompositeTensor(abc.ABC):
     """Base class of `RaggedTensor`, `SparseTensor` and `IndexedSlices`: values of the host.
 
     Source: tf.__internal__.CompositeTensor.
     """
 
     @property
+    @abc.abstractmethod
     def spec(self) -> Any:
         """The spec of the value."""
-        raise NotImplementedError
 
     # numpy leaves operators with these to them.
     __array_ufunc__ = None

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from lockstep.compat.tensorflow._ragged_ops import stack_ragged
-from lockstep.compat.tensorflow._ragged_tensor import RaggedTensor, RaggedTensorSpec
+from lockstep.compat.tensorflow._ragged_spec import RaggedTensorSpec
+from lockstep.compat.tensorflow._ragged_tensor import RaggedTensor
 from lockstep.compat.tensorflow._sparse_tensor import SparseTensor, SparseTensorSpec
 from lockstep.compat.tensorflow.data._ragged_row import RaggedRow
 from lockstep.data.internal import CompositeKind, register_composite

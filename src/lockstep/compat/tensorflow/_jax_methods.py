@@ -5,7 +5,9 @@ Modules that import this package see them. README.md has them in its table of al
 
 from __future__ import annotations
 
+import functools
 import sys
+import weakref
 from collections.abc import Callable
 from dis import opmap
 from types import FrameType
@@ -50,8 +52,14 @@ def install() -> None:
         cls.name = ExtensionProperty("name", name_of)  # pyright: ignore[reportAttributeAccessIssue]
         cls.op = ExtensionProperty("op", op_of)  # pyright: ignore[reportAttributeAccessIssue]
     _change(ArrayImpl, "device", device_name)
+    _take_single("__float__")
+    _take_single("__int__")
+    ArrayImpl.backing_device = ExtensionProperty(  # pyright: ignore[reportAttributeAccessIssue]
+        "backing_device", lambda array: device_name(array.device)
+    )
     _change(HostTensor, "dtype", dtype_of, np.ndarray.dtype)
     _make_callable(keras.Variable, "value")
+    _remember_slices(keras.Variable)
 
 
 def _change(cls: Any, name: str, convert: Callable[[Any], Any], original: Any = None) -> None:
@@ -72,6 +80,53 @@ def _change(cls: Any, name: str, convert: Callable[[Any], Any], original: Any = 
 
     setter = getattr(original, "fset", None)
     setattr(cls, name, property(get, setter, doc=getattr(original, "__doc__", None)))
+
+
+def _take_single(name: str) -> None:
+    """Lets an array of one element be a number of Python, whatever its shape, as `"%.1f" % x` asks for."""
+    original = getattr(ArrayImpl, name)
+    get_frame = sys._getframe  # pyright: ignore[reportPrivateUsage]
+
+    @functools.wraps(original)
+    def convert(self: Any) -> Any:
+        if np.ndim(self) and self.size == 1 and sees_tensorflow(get_frame(1)):
+            self = self.reshape(())
+        return original(self)
+
+    setattr(ArrayImpl, name, convert)
+
+
+# Parts of variables that a program has read, by their id: they can be assigned to as long as they live.
+_parts: dict[int, tuple[Any, Any, Any]] = {}
+
+
+def _remember_slices(cls: Any) -> None:
+    """Lets a program assign to a part of a variable: `v[0, 1].assign(3.0)`."""
+    cls = next(c for c in cls.__mro__ if "__getitem__" in vars(c))
+    original = cls.__getitem__
+    get_frame = sys._getframe  # pyright: ignore[reportPrivateUsage]
+
+    @functools.wraps(original)
+    def get(self: Any, key: Any) -> Any:
+        value, frame = original(self, key), get_frame(1)
+        if id(frame.f_globals) not in libraries and sees_tensorflow(frame):
+            number = id(value)
+            _parts[number] = weakref.ref(value, lambda _: _parts.pop(number, None)), self, key
+        return value
+
+    cls.__getitem__ = get
+    for owner in (ArrayImpl, core.Tracer):
+        owner.assign = ExtensionMethod("assign", _assign_part)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _assign_part(part: Array, value: Any, *_: object, **__: object) -> Any:
+    """Changes the part of a variable that `part` was read as; returns the variable."""
+    found = _parts.get(id(part))
+    if found is None or found[0]() is not part:
+        raise AttributeError("A tensor has no assign: variables have, and their parts, as in v[0].assign(1.0).")
+    _, variable, key = found
+    variable.assign(variable.value.at[key].set(value))
+    return variable
 
 
 def _make_callable(cls: Any, name: str) -> None:

@@ -21,10 +21,6 @@ _RNN = (
     "Use tf.keras.layers.LSTM or GRU in a model of tf.keras, and tf.keras.estimator.model_to_estimator to train it as "
     "an Estimator; or in a model_fn."
 )
-_RESIZE = (
-    "TensorFlow 1 samples at other points than TensorFlow 2, and gives other pixels. Use tf.image.resize, and compare "
-    "the pictures."
-)
 GRADIENT = (
     "Use tf.GradientTape, which takes derivatives wherever it is opened: in plain Python, in a tf.function, in "
     "functions of strategy.run. Second derivatives: a tape in a tape, or tape.jacobian. Derivatives of functions: "
@@ -67,7 +63,6 @@ ADVICE: dict[str, str] = {
     "tf.Graph": _GRAPH,
     "tf.Operation": _GRAPH,
     "tf.get_default_graph": _GRAPH,
-    "tf.init_scope": _GRAPH,
     "tf.get_variable": "It is tf.compat.v1.get_variable; or use tf.Variable, or add_weight in a layer of Keras.",
     "tf.variable_scope": "It is tf.compat.v1.variable_scope; or use tf.name_scope, and hold variables in layers.",
     "tf.global_variables_initializer": "Variables have their value from the start; leave it out.",
@@ -80,7 +75,8 @@ ADVICE: dict[str, str] = {
     "tf.raw_ops": "Use the function of tf, tf.math, tf.nn or tf.image that stands for the operation.",
     "tf.load_op_library": "JAX has custom calls: see jax.ffi.",
     "tf.mixed_precision": "Use tf.keras.mixed_precision.",
-    "tf.profiler": "Use jax.profiler.start_trace(log_dir), or tf.keras.callbacks.TensorBoard.",
+    "tf.profiler.experimental.client": "Use jax.profiler.collect_profile, or TensorBoard.",
+    "tf.profiler.experimental.server": "Use jax.profiler.start_server(port).",
     "tf.graph_util": _GRAPH,
     "tf.quantization": "Use model.quantize('int8') of Keras.",
     "tf.py_func": "Use tf.py_function or tf.numpy_function.",
@@ -93,10 +89,6 @@ ADVICE: dict[str, str] = {
     "tf.parse_single_example": "Use tf.io.parse_single_example.",
     "tf.python_io": "Use tf.io.TFRecordWriter and tf.data.TFRecordDataset.",
     "tf.gfile": "Use tf.io.gfile.",
-    "tf.image.sample_distorted_bounding_box": "Use tf.image.random_crop and tf.image.resize, or a "
-    "RandomCrop layer of Keras.",
-    "tf.image.non_max_suppression": "Use the functions of keras.ops.image and keras_hub.",
-    "tf.image.crop_and_resize": "Use tf.image.crop_to_bounding_box and tf.image.resize.",
     "tf.config.experimental_connect_to_cluster": _TPU,
     "tf.distribute.TPUStrategy": _TPU,
     "tf.distribute.experimental.TPUStrategy": _TPU,
@@ -108,7 +100,6 @@ ADVICE: dict[str, str] = {
     "tf.distribute.cluster_resolver.GCEClusterResolver": "Write the addresses into TF_CONFIG, or use "
     "SimpleClusterResolver.",
     "tf.train.Server": _SERVER,
-    "tf.train.ExponentialMovingAverage": "Use an optimizer with use_ema=True.",
     "tf.compat.v1.Session": _GRAPH,
     "tf.compat.v1.get_default_session": _GRAPH,
     "tf.compat.v1.InteractiveSession": _GRAPH,
@@ -130,7 +121,6 @@ ADVICE: dict[str, str] = {
     "tf.compat.v1.train.SyncReplicasOptimizer": "Use the optimizer itself. Estimators train synchronously with "
     "RunConfig(train_distribute=tf.distribute.MultiWorkerMirroredStrategy()), and models of Keras on parameter servers "
     "with tf.distribute.ParameterServerStrategy(mode='sync', replicas=n).",
-    "tf.compat.v1.train.ExponentialMovingAverage": "Use an optimizer of tf.keras with use_ema=True.",
     "tf.compat.v1.train.replica_device_setter": "ParameterServerStrategy places variables on servers by itself, and "
     "divides them as its variable_partitioner says; leave it out.",
     "tf.compat.v1.train.Server": _SERVER,
@@ -146,7 +136,7 @@ for _name in ("RNNClassifier", "RNNEstimator"):
 for _name in ("dynamic_rnn", "static_rnn", "bidirectional_dynamic_rnn", "rnn_cell", "raw_rnn"):
     ADVICE[f"tf.compat.v1.nn.{_name}"] = "Use tf.keras.layers.RNN, LSTM, GRU and Bidirectional, also in a model_fn."
 for _name in ("images", "bilinear", "bicubic", "area", "nearest_neighbor"):
-    ADVICE[f"tf.image.resize_{_name}"] = _RESIZE
+    ADVICE[f"tf.image.resize_{_name}"] = f"It is tf.compat.v1.image.resize_{_name}; or use tf.image.resize."
 for _prefix in ("tf.estimator.experimental", "tf.compat.v1.estimator.experimental"):
     ADVICE[f"{_prefix}.LinearSDCA"] = (
         "Dual coordinate ascent needs all examples in one place. Pass optimizer='Ftrl' to the linear estimator, with "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -12,14 +13,14 @@ from lockstep.compat.tensorflow._dtypes import as_dtype
 from lockstep.compat.tensorflow._ops import (
     activations,
     arrays,
-    create,
     elementwise,
     indexing,
-    reduce,
     segments,
     special,
 )
-from lockstep.compat.tensorflow._ragged_tensor import RaggedTensor, take_rows
+from lockstep.compat.tensorflow._ragged_reduce import axis_of, reduce_ragged
+from lockstep.compat.tensorflow._ragged_rows import take_rows
+from lockstep.compat.tensorflow._ragged_tensor import RaggedTensor
 from lockstep.compat.tensorflow._tensor import as_host, constant_array
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.errors import ArgumentError, UnsupportedError
@@ -52,12 +53,9 @@ _BY_VALUE = {
     ),
     *("adjust_brightness", "floordiv", "floormod", "squared_difference", "is_nan", "is_finite", "where"),
 }
-_SEGMENTS = {
-    "reduce_sum": segments.unsorted_segment_sum,
-    "reduce_prod": segments.unsorted_segment_prod,
-    "reduce_max": segments.unsorted_segment_max,
-    "reduce_min": segments.unsorted_segment_min,
-}
+# Functions that take ragged tensors themselves.
+_OWN = {"bytes_split", "ngrams", "unicode_decode", "unicode_decode_with_offsets", "unicode_encode", "unicode_split"}
+_OWN |= {"unicode_split_with_offsets"}
 
 
 def map_values(function: Callable[..., Any], *args: Argument, **kwargs: Argument) -> Any:
@@ -107,87 +105,9 @@ def _broadcast(first: RaggedTensor, value: Any) -> Any:
     return wide[tuple(index.T)]
 
 
-def _axes_of(ragged: RaggedTensor, axis: Any) -> int:
-    number = int(axis)
-    if not -ragged.rank <= number < ragged.rank:
-        raise ArgumentError(f"The axis must be in [{-ragged.rank}, {ragged.rank}). Received: {number}.")
-    return number % ragged.rank
-
-
-def _reduce(name: str, function: Callable[..., Any], ragged: RaggedTensor, axis: Any, keepdims: bool) -> Any:
-    if axis is None:
-        return function(ragged.flat_values, None, keepdims)
-    if np.ndim(axis):
-        # From the last axis on, so that numbers of those before stay what they are. Means are sums by counts.
-        listed = sorted({_axes_of(ragged, a) for a in np.ravel(axis)}, reverse=True)
-        if name == "reduce_mean" and len(listed) > 1:
-            ones = map_values(create.ones_like, ragged)
-            total, count = (_reduce("reduce_sum", reduce.reduce_sum, r, listed, keepdims) for r in (ragged, ones))
-            with np.errstate(invalid="ignore", divide="ignore"):
-                return elementwise.divide(total, count)
-        result: Any = ragged
-        for one in listed:
-            if isinstance(result, RaggedTensor):
-                result = _reduce(name, function, result, one, keepdims)
-            else:
-                result = function(result, one, keepdims)
-        return result
-    one = _axes_of(ragged, axis)
-    if one > 1:
-        inner: Any = ragged.values
-        is_ragged = isinstance(inner, RaggedTensor)
-        reduced = _reduce(name, function, inner, one - 1, keepdims) if is_ragged else function(inner, one - 1, keepdims)
-        return ragged.with_values(reduced)
-    result = _reduce_rows(name, ragged, one)
-    if not keepdims:
-        return result
-    if isinstance(result, RaggedTensor):
-        return RaggedTensor.from_uniform_row_length(result, 1)
-    return arrays.expand_dims(result, one)
-
-
-def _reduce_rows(name: str, ragged: RaggedTensor, axis: int) -> Any:
-    """Reduces the rows to one each (axis 1), or all rows to one (axis 0)."""
-    values: Any = ragged.values
-    splits = ragged.row_splits.numpy()
-    lengths = np.diff(splits)
-    if isinstance(values, RaggedTensor):
-        # The n-th elements of inner rows meet: their places, and the values sorted by them.
-        rows = np.repeat(np.arange(len(lengths)), lengths) if axis == 1 else _places(splits)
-        inner = values.row_splits.numpy()
-        place = np.stack([np.repeat(rows, np.diff(inner)), _places(inner)], axis=1)
-        unique, group = np.unique(place, axis=0, return_inverse=True)
-        reduced = _by_segment(name, values.values, group.reshape(-1), len(unique))
-        count = len(lengths) if axis == 1 else int(lengths.max(initial=0))
-        return RaggedTensor.from_value_rowids(reduced, unique[:, 0], count)
-    group = np.repeat(np.arange(len(lengths)), lengths) if axis == 1 else _places(splits)
-    return _by_segment(name, values, group, len(lengths) if axis == 1 else int(lengths.max(initial=0)))
-
-
-def _places(splits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return np.arange(splits[-1]) - np.repeat(splits[:-1], np.diff(splits))
-
-
-def _by_segment(name: str, values: Any, group: np.ndarray[Any, Any], count: int) -> Any:
-    if isinstance(values, RaggedTensor):
-        raise UnsupportedError("Ragged tensors are reduced along one of their two outer dimensions, or the last ones.")
-    if name in _SEGMENTS:
-        return _SEGMENTS[name](values, group, count)
-    if name in ("reduce_any", "reduce_all"):
-        numbers = create.cast(values, "int32")
-        found = segments.unsorted_segment_max if name == "reduce_any" else segments.unsorted_segment_min
-        # The value of an empty row: false of any, true of all.
-        return elementwise.greater(found(numbers, group, count), 0)
-    # A row of nothing has no mean: 0 / 0, as TensorFlow computes it.
-    size = np.bincount(group, minlength=count)
-    total = segments.unsorted_segment_sum(create.cast(values, "float32"), group, count)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return elementwise.divide(total, size.reshape(-1, *(1,) * (np.ndim(total) - 1)).astype(np.float32))
-
-
 def _concat(values: Any, axis: Any, name: str | None = None) -> Any:
     parts = [v if isinstance(v, RaggedTensor) else _as_ragged(v) for v in values]
-    one = _axes_of(parts[0], axis)
+    one = axis_of(parts[0], axis)
     return concat_ragged(parts, one)
 
 
@@ -277,7 +197,7 @@ def _gather(
 
 
 def _reverse(tensor: RaggedTensor, axis: Any, name: str | None = None) -> RaggedTensor:
-    for one in sorted(_axes_of(tensor, a) for a in np.ravel(axis)):
+    for one in sorted(axis_of(tensor, a) for a in np.ravel(axis)):
         if one == 0:
             tensor = take_rows(tensor, np.arange(int(tensor.nrows()))[::-1])
         elif one == 1:
@@ -304,7 +224,7 @@ def _where(condition: Any, x: Any = None, y: Any = None, name: str | None = None
 
 
 def _softmax(logits: RaggedTensor, axis: int = -1, name: str | None = None) -> RaggedTensor:
-    if _axes_of(logits, axis) != 1 or logits.ragged_rank != 1:
+    if axis_of(logits, axis) != 1 or logits.ragged_rank != 1:
         return map_values(lambda values: activations.softmax(values, axis), logits)
     rows, count = logits.value_rowids(), int(logits.nrows())
     top = indexing.gather(segments.unsorted_segment_max(logits.values, rows, count), rows)
@@ -322,8 +242,8 @@ def _reduce_join(
 ) -> Any:
     if axis is None:
         return join(inputs.flat_values, None, keepdims, separator)
-    if _axes_of(inputs, axis) > 1:
-        inner = _reduce_join(join, _as_ragged(inputs.values), _axes_of(inputs, axis) - 1, separator=separator)
+    if axis_of(inputs, axis) > 1:
+        inner = _reduce_join(join, _as_ragged(inputs.values), axis_of(inputs, axis) - 1, separator=separator)
         return inputs.with_values(inner)
     return arrays.stack([join(row, 0, separator=separator) for row in inputs])
 
@@ -355,11 +275,14 @@ def compute(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwar
     """Computes a function of this package for ragged arguments."""
     if name in _FUNCTIONS:
         return _FUNCTIONS[name](*args, **kwargs)
+    if name in _OWN:
+        # Without what asks for this function again.
+        return inspect.unwrap(function)(*args, **kwargs)
     if name == "reduce_join":
         return _reduce_join(function, *args, **kwargs)
     if name.startswith("reduce_"):
         given = dict(zip(("input_tensor", "axis", "keepdims"), args, strict=False)) | kwargs
-        return _reduce(name, function, given["input_tensor"], given.get("axis"), given.get("keepdims", False))
+        return reduce_ragged(name, function, given["input_tensor"], given.get("axis"), given.get("keepdims", False))
     if name in _BY_VALUE:
         first = next(a for a in (*args, *kwargs.values()) if isinstance(a, RaggedTensor))
         is_binary = len(args) == 2 and name in elementwise.__all__ and name not in ("saturate_cast",)

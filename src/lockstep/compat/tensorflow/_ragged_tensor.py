@@ -12,13 +12,13 @@ import numpy as np
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._composite import CompositeTensor
 from lockstep.compat.tensorflow._dtypes import as_dtype, dtype_of, int64
+from lockstep.compat.tensorflow._ragged_rows import count_rows, indices_of, positions_of, take_columns, take_rows
 from lockstep.compat.tensorflow._shape import TensorShape
-from lockstep.compat.tensorflow._spec import TypeSpec
 from lockstep.compat.tensorflow._tensor import HostTensor, as_host, constant_array
 from lockstep.compat.tensorflow._types import DTypeLike, ShapeLike
 from lockstep.errors import ArgumentError
 
-__all__ = ["RaggedTensor", "RaggedTensorSpec"]
+__all__ = ["RaggedTensor"]
 
 
 class RaggedTensor(CompositeTensor):
@@ -49,7 +49,7 @@ class RaggedTensor(CompositeTensor):
             ArgumentError: If the splits do not begin with 0, decrease, or end elsewhere than the values.
         """
         result = cls(values, row_splits)
-        splits, count = result.splits, _count(result.values)
+        splits, count = result.splits, count_rows(result.values)
         if splits.ndim != 1 or not len(splits) or splits[0] or (np.diff(splits) < 0).any() or splits[-1] != count:
             raise ArgumentError(
                 f"Splits of rows must begin with 0, not decrease, and end with the number of values, {count}. "
@@ -67,7 +67,7 @@ class RaggedTensor(CompositeTensor):
     def from_row_starts(cls, values: Any, row_starts: Tensor, name: str | None = None, validate: bool = True) -> Any:
         """Makes rows of where each begins."""
         starts = np.asarray(constant_array(row_starts), np.int64)
-        count = _count(cls(values, [0]).values)
+        count = count_rows(cls(values, [0]).values)
         return cls.from_row_splits(values, np.append(starts, count))
 
     @classmethod
@@ -93,7 +93,7 @@ class RaggedTensor(CompositeTensor):
         cls, values: Any, uniform_row_length: Any, nrows: Any = None, name: str | None = None, validate: bool = True
     ) -> Any:
         """Makes rows of one length."""
-        length, count = int(uniform_row_length), _count(cls(values, [0]).values)
+        length, count = int(uniform_row_length), count_rows(cls(values, [0]).values)
         rows = int(nrows) if nrows is not None else count // length if length else 0
         if rows * length != count:
             raise ArgumentError(f"{count} values must fill rows of {length} each. Received: nrows={nrows}.")
@@ -166,7 +166,7 @@ class RaggedTensor(CompositeTensor):
         """Makes rows of a SparseTensor of two dimensions, whose values stand at the beginning of each row."""
         indices = np.asarray(st_input.indices)
         result = cls.from_value_rowids(st_input.values, indices[:, 0], int(np.asarray(st_input.dense_shape)[0]))
-        if not np.array_equal(_positions(result.splits), indices[:, 1]):
+        if not np.array_equal(positions_of(result.splits), indices[:, 1]):
             raise ArgumentError("The values of each row must stand at its beginning, one after another, in order.")
         return result
 
@@ -181,8 +181,11 @@ class RaggedTensor(CompositeTensor):
         return dtype_of(self.flat_values.dtype)
 
     @property
-    def spec(self) -> RaggedTensorSpec:
+    def spec(self) -> Any:
         """The spec of the tensor."""
+        # Imported here: the module of specs imports this one.
+        from lockstep.compat.tensorflow._ragged_spec import RaggedTensorSpec
+
         return RaggedTensorSpec.from_value(self)
 
     @property
@@ -258,8 +261,8 @@ class RaggedTensor(CompositeTensor):
 
     def with_values(self, new_values: Any) -> RaggedTensor:
         """Returns the rows with other values, one for each."""
-        if _count(new_values) != self.splits[-1]:
-            raise ArgumentError(f"There must be {self.splits[-1]} values. Received: {_count(new_values)}.")
+        if count_rows(new_values) != self.splits[-1]:
+            raise ArgumentError(f"There must be {self.splits[-1]} values. Received: {count_rows(new_values)}.")
         return RaggedTensor(new_values, self.splits, self.uniform_row_length)
 
     def with_flat_values(self, new_values: Any) -> RaggedTensor:
@@ -312,7 +315,7 @@ class RaggedTensor(CompositeTensor):
         columns = np.arange(longest)
         is_value = columns < lengths[:, None]
         fill = (b"" if dtype.kind == "O" else 0) if default_value is None else constant_array(default_value)
-        if not _count(values):
+        if not count_rows(values):
             rest = values.shape[1:]
             dense = xp.full((len(lengths), longest, *rest), fill, dtype)
         else:
@@ -330,7 +333,7 @@ class RaggedTensor(CompositeTensor):
         """Returns a SparseTensor of the values, and where each stands."""
         from lockstep.compat.tensorflow._sparse_tensor import SparseTensor
 
-        index = _indices(self)
+        index = indices_of(self)
         return SparseTensor(index, self.flat_values.reshape(-1), self.bounding_shape())
 
     def to_list(self) -> list[Any]:
@@ -372,7 +375,7 @@ class RaggedTensor(CompositeTensor):
             found = self.values[int(self.splits[row]) : int(self.splits[row + 1])]
             return found[tuple(rest)] if rest else found
         chosen = self if first == slice(None) else take_rows(self, np.arange(len(self.splits) - 1)[first])
-        return _columns(chosen, rest) if rest else chosen
+        return take_columns(chosen, rest) if rest else chosen
 
     def __repr__(self) -> str:
         return f"<tf.RaggedTensor {_text_of(self)}>"
@@ -388,116 +391,3 @@ def _text_of(value: Any) -> str:
     if not isinstance(value, RaggedTensor) and np.ndim(value) == 0:
         return str(np.asarray(value)[()])
     return f"[{', '.join(map(_text_of, value))}]"
-
-
-def _count(values: Any) -> int:
-    return len(values.splits) - 1 if isinstance(values, RaggedTensor) else int(np.shape(values)[0])
-
-
-def _positions(splits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Returns where in its row each value stands."""
-    lengths = np.diff(splits)
-    return np.arange(splits[-1]) - np.repeat(splits[:-1], lengths)
-
-
-def _indices(ragged: RaggedTensor) -> np.ndarray[Any, Any]:
-    """Returns the place of each element in the smallest tensor that holds them all."""
-    values: Any = ragged.values
-    if isinstance(values, RaggedTensor):
-        inner = _indices(values)
-    else:
-        inner = np.stack(np.unravel_index(np.arange(values.size), tuple(values.shape)), axis=1)
-    row = np.asarray(ragged.value_rowids())[inner[:, 0]]
-    return np.column_stack([row, _positions(ragged.splits)[inner[:, 0]], inner[:, 1:]]).astype(np.int64)
-
-
-def take_rows(ragged: RaggedTensor, rows: np.ndarray[Any, Any]) -> RaggedTensor:
-    """Returns the rows of these numbers, in this order."""
-    splits = ragged.splits
-    lengths = np.diff(splits)[rows]
-    new = np.concatenate([[0], np.cumsum(lengths)])
-    where = np.repeat(splits[rows] - new[:-1], lengths) + np.arange(new[-1])
-    values = ragged.values
-    taken = take_rows(values, where) if isinstance(values, RaggedTensor) else values[where]
-    return RaggedTensor(taken, new, ragged.uniform_row_length)
-
-
-def _columns(ragged: RaggedTensor, keys: list[Any]) -> Any:
-    """Returns the rows with an index of their own elements applied to each."""
-    first, rest = keys[0], keys[1:]
-    if first is None:
-        values = (
-            RaggedTensor(ragged.values, np.arange(_count(ragged.values) + 1), 1)
-            if isinstance(ragged.values, RaggedTensor)
-            else ragged.values[:, None]
-        )
-        return _columns(ragged.with_values(values), [slice(None), *rest]) if rest else ragged.with_values(values)
-    if isinstance(first, slice):
-        parts = [np.arange(a, b)[first] for a, b in zip(ragged.splits[:-1], ragged.splits[1:], strict=True)]
-        where = np.concatenate([*parts, np.zeros(0, np.int64)]).astype(np.int64)
-        values = ragged.values
-        taken = take_rows(values, where) if isinstance(values, RaggedTensor) else values[where]
-        result = RaggedTensor(taken, np.concatenate([[0], np.cumsum([len(p) for p in parts])]))
-        if not rest:
-            return result
-        inner = taken[(slice(None), *rest)] if not isinstance(taken, RaggedTensor) else _columns(taken, rest)
-        return RaggedTensor(inner, result.splits)
-    if ragged.uniform_row_length is None:
-        raise ArgumentError("Rows that differ in length have no common element. Use a slice, such as x[:, :1].")
-    where = ragged.splits[:-1] + operator.index(first) % ragged.uniform_row_length
-    values = ragged.values
-    taken = take_rows(values, where) if isinstance(values, RaggedTensor) else values[where]
-    return taken[(slice(None), *rest)] if rest else taken
-
-
-class RaggedTensorSpec(TypeSpec):
-    """The shape and type of a RaggedTensor. Source: tf.RaggedTensorSpec."""
-
-    def __init__(
-        self,
-        shape: ShapeLike = None,
-        dtype: DTypeLike = "float32",
-        ragged_rank: int | None = None,
-        row_splits_dtype: DTypeLike = int64,
-        flat_values_spec: Any = None,
-    ) -> None:
-        """Creates a spec; `ragged_rank` is by default one less than the number of dimensions."""
-        self.shape, self.dtype = TensorShape(shape), as_dtype(dtype)
-        rank = self.shape.rank
-        if ragged_rank is None and rank is None:
-            raise ArgumentError("ragged_rank must be given where the number of dimensions is not known.")
-        self.ragged_rank = ragged_rank if ragged_rank is not None else (rank or 1) - 1
-        self.row_splits_dtype, self.flat_values_spec = as_dtype(row_splits_dtype), flat_values_spec
-
-    @classmethod
-    def from_value(cls, value: RaggedTensor) -> RaggedTensorSpec:
-        """Returns the spec of a RaggedTensor."""
-        return cls(value.shape, value.dtype, value.ragged_rank)
-
-    @property
-    def value_type(self) -> Any:
-        """The class of the values."""
-        return RaggedTensor
-
-    def is_compatible_with(self, spec_or_value: Any) -> bool:
-        """Returns whether a RaggedTensor, or one of another spec, can have this shape and has this type."""
-        other = spec_or_value
-        if isinstance(other, RaggedTensor):
-            other = RaggedTensorSpec.from_value(other)
-        return (
-            isinstance(other, RaggedTensorSpec)
-            and (self.dtype, self.ragged_rank) == (other.dtype, other.ragged_rank)
-            and self.shape.is_compatible_with(other.shape)
-        )
-
-    def _key(self) -> tuple[Any, ...]:
-        return self.shape, self.dtype, self.ragged_rank, self.row_splits_dtype
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RaggedTensorSpec) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def __repr__(self) -> str:
-        return f"RaggedTensorSpec({self.shape!r}, {self.dtype!r}, {self.ragged_rank}, {self.row_splits_dtype!r})"

@@ -22,6 +22,7 @@ from lockstep import saved_model
 from lockstep._types import Model, PyTree, Variable
 from lockstep.checkpoint.internal import take_place
 from lockstep.compat.tensorflow._ops.variable import Module
+from lockstep.compat.tensorflow._saved_options import SaveOptions
 from lockstep.compat.tensorflow._spec import TensorSpec
 from lockstep.compat.tensorflow._types import PathLike, Trackable
 from lockstep.compat.tensorflow.keras._saves import save_directory
@@ -80,16 +81,16 @@ def save(obj: Trackable, export_dir: PathLike, signatures: Any = None, options: 
         export_dir: The directory; a former export there is replaced when the new one is complete.
         signatures: A function with an `input_signature`, or several by name. Default: the model's call, or the only
             function of the module, as "serving_default".
-        options: Must be None.
+        options: `SaveOptions`, which change no result.
 
     Raises:
         ArgumentError: If there is nothing that can be saved, or a function has no `input_signature`.
-        UnsupportedError: If there are options, or a function cannot be exported.
+        UnsupportedError: If a function cannot be exported.
 
     Source: tf.saved_model.save.
     """
-    if options is not None:
-        raise UnsupportedError("options must be None: exports are files of this process. Received some; leave it out.")
+    if options is not None and not isinstance(options, SaveOptions):
+        raise ArgumentError(f"options is a tf.saved_model.SaveOptions. Received: {options!r:.80}.")
     functions = dict(_methods_of(obj))
     named = signatures if isinstance(signatures, Mapping) else {} if signatures is None else {_DEFAULT: signatures}
     model = obj if isinstance(obj, keras.Model) else None

@@ -11,9 +11,10 @@ from typing import Any
 from lockstep import saved_model
 from lockstep._nest import map_structure
 from lockstep._types import Tensor
+from lockstep.compat.tensorflow._saved_options import LoadOptions
 from lockstep.compat.tensorflow._spec import TensorSpec
 from lockstep.compat.tensorflow._tensor import as_host
-from lockstep.errors import UnsupportedError
+from lockstep.errors import ArgumentError, UnsupportedError
 
 __all__ = ["load", "save"]
 
@@ -90,7 +91,7 @@ class _Method:
         return map_structure(lambda name: results[name], self._outputs)
 
 
-def save(obj: Any, export_dir: str | os.PathLike[str], signatures: Any = None, options: None = None) -> None:
+def save(obj: Any, export_dir: str | os.PathLike[str], signatures: Any = None, options: Any = None) -> None:
     """Saves a model of Keras, or a module's functions; see `_saved_objects.save`. Source: tf.saved_model.save."""
     # Imported when it is used: it imports Keras' models.
     from lockstep.compat.tensorflow._saved_objects import save as save_object
@@ -99,7 +100,7 @@ def save(obj: Any, export_dir: str | os.PathLike[str], signatures: Any = None, o
 
 
 def load(
-    export_dir: str | bytes | os.PathLike[str], tags: str | Iterable[str] | None = None, options: None = None
+    export_dir: str | bytes | os.PathLike[str], tags: str | Iterable[str] | None = None, options: Any = None
 ) -> Any:
     """Loads an export of an Estimator, or what `tf.saved_model.save` or `model.save` wrote.
 
@@ -109,16 +110,15 @@ def load(
     Args:
         export_dir: The directory of the export.
         tags: Which part of it: "serve", "train" or "eval"; `None` for "serve", or the only one.
-        options: Must be `None`.
+        options: `LoadOptions`, which change no result.
 
     Raises:
         ArgumentError: If there is no export, it is damaged or of another version, or it has no such part.
-        UnsupportedError: If there are options.
 
     Source: tf.saved_model.load.
     """
-    if options is not None:
-        raise UnsupportedError(f"options must be None: exports are read from a directory. Received: {options!r}.")
+    if options is not None and not isinstance(options, LoadOptions):
+        raise ArgumentError(f"options is a tf.saved_model.LoadOptions. Received: {options!r:.80}.")
     directory = Path(os.fsdecode(export_dir))
     if (directory / "metadata.json").exists() and not saved_model.contains_saved_model(str(directory)):
         from lockstep.compat.tensorflow.keras._models import load_model

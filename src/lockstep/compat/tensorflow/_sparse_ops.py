@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.sparse import BCOO
 
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow import _composite
@@ -32,6 +33,9 @@ def to_dense(
 
     Source: tf.sparse.to_dense.
     """
+    if isinstance(sp_input, BCOO):
+        # Of a layer of Keras with sparse=True.
+        return sp_input.todense()
     if validate_indices:
         check_indices(sp_input)
     values, shape = sp_input.values, tuple(np.asarray(sp_input.dense_shape).tolist())

@@ -21,7 +21,7 @@ __all__ = ["TensorShape", "TensorSpec", "TypeSpec", "as_spec"]
 class _SpecType(type):
     def __instancecheck__(cls, instance: object) -> bool:
         # Specs of lockstep.data are none of this package's classes, and describe values all the same.
-        return super().__instancecheck__(instance) or isinstance(instance, _TensorSpec)
+        return super().__instancecheck__(instance) or (cls is TypeSpec and isinstance(instance, _TensorSpec))
 
 
 class TypeSpec(metaclass=_SpecType):

@@ -12,6 +12,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lockstep._types import Tensor
+from lockstep.compat.tensorflow._summary_state import get_step
 from lockstep.errors import ArgumentError, StartupOrderError, UnsupportedError
 from lockstep.estimator.internal import SummaryOp
 from lockstep.estimator.summary import FileWriter
@@ -54,6 +55,27 @@ class SummaryWriter:
         self._file.close()
 
 
+class NoWriter(SummaryWriter):
+    """A writer that writes nothing. Source: tf.summary.create_noop_writer."""
+
+    def __init__(self) -> None:
+        """Creates it; there is no file."""
+
+    def write(self, op: SummaryOp, step: Any) -> None:
+        """Drops a summary."""
+
+    def flush(self) -> None:
+        """Changes nothing."""
+
+    def close(self) -> None:
+        """Changes nothing."""
+
+
+def current_writer() -> SummaryWriter | None:
+    """Returns the writer that is open on this thread, or `None`."""
+    return _default()[0]
+
+
 def write(kind: Any, name: str, data: Tensor, step: Any, max_outputs: int = 3) -> bool:
     """Writes a summary by the default writer, if there is one.
 
@@ -68,6 +90,7 @@ def write(kind: Any, name: str, data: Tensor, step: Any, max_outputs: int = 3) -
     writer, own = _default()
     if writer is None:
         return False
+    own = get_step() if own is None else own
     at = own if step is None else step
     if at is None:
         raise StartupOrderError(

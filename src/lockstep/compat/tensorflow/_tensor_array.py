@@ -86,7 +86,7 @@ class TensorArray:
         return as_host(np.int32(self._count()))
 
     def _count(self) -> int:
-        return len(self._items) if self._stacked is None else int(self._stacked.shape[0])
+        return len(self._items)
 
     def _copy(self) -> TensorArray:
         other = TensorArray(self._dtype, 0, self._grows, element_shape=self.element_shape)
@@ -192,7 +192,9 @@ class TensorArray:
                 "JAX compiles a loop for elements of a known shape. Give the TensorArray its element_shape=, or write "
                 "an element before the loop."
             )
-        return (jnp.asarray(self._whole()),), (self._dtype, tuple(self.element_shape), self._count())
+        # JAX's trees also hold stand-ins for arrays, which stay as they are.
+        whole = jnp.asarray(self._whole()) if self._stacked is None else self._stacked
+        return (whole,), (self._dtype, tuple(self.element_shape), self._count())
 
     @classmethod
     def tree_unflatten(cls, fixed: Any, parts: Any) -> TensorArray:

@@ -10,10 +10,20 @@ from __future__ import annotations
 from typing import Any as _Any
 
 from lockstep.compat.tensorflow import _forward, _missing
+from lockstep.compat.tensorflow._ops import boxes as _boxes
 from lockstep.compat.tensorflow._ops import color as _color
 from lockstep.compat.tensorflow._ops import images as _images
+from lockstep.compat.tensorflow._ops import jpeg as _jpeg
+from lockstep.compat.tensorflow._ops import similarity as _similarity
+from lockstep.compat.tensorflow._ops import suppression as _suppression
+from lockstep.compat.tensorflow._ops.boxes import *
 from lockstep.compat.tensorflow._ops.color import *
 from lockstep.compat.tensorflow._ops.images import *
+from lockstep.compat.tensorflow._ops.jpeg import *
+from lockstep.compat.tensorflow._ops.patches import extract_patches as extract_patches
+from lockstep.compat.tensorflow._ops.patches import sobel_edges as sobel_edges
+from lockstep.compat.tensorflow._ops.similarity import *
+from lockstep.compat.tensorflow._ops.suppression import *
 
 # lockstep.data's, whose functions get and give tensors here.
 _NAMES = (
@@ -21,9 +31,13 @@ _NAMES = (
     *("encode_png", "resize"),
 )
 
-__all__ = [*_NAMES]
-__all__ += _images.__all__
+__all__ = [*_NAMES, "extract_patches", "sobel_edges"]
+__all__ += _boxes.__all__
 __all__ += _color.__all__
+__all__ += _images.__all__
+__all__ += _jpeg.__all__
+__all__ += _similarity.__all__
+__all__ += _suppression.__all__
 
 _other = _missing.getter(__name__)
 

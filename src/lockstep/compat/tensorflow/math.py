@@ -14,13 +14,14 @@ from lockstep.compat.tensorflow._ops.activations import l2_normalize as l2_norma
 from lockstep.compat.tensorflow._ops.activations import log_softmax as log_softmax
 from lockstep.compat.tensorflow._ops.activations import softmax as softmax
 from lockstep.compat.tensorflow._ops.elementwise import *
+from lockstep.compat.tensorflow._ops.further import scalar_mul as scalar_mul
 from lockstep.compat.tensorflow._ops.indexing import invert_permutation as invert_permutation
 from lockstep.compat.tensorflow._ops.indexing import top_k as top_k
 from lockstep.compat.tensorflow._ops.reduce import *
 from lockstep.compat.tensorflow._ops.segments import *
 from lockstep.compat.tensorflow._ops.special import *
 
-__all__ = ["in_top_k", "invert_permutation", "l2_normalize", "log_softmax", "softmax", "top_k"]
+__all__ = ["in_top_k", "invert_permutation", "l2_normalize", "log_softmax", "scalar_mul", "softmax", "top_k"]
 __all__ += _elementwise.__all__
 __all__ += _special.__all__
 __all__ += _reduce.__all__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys as _sys
 import tempfile as _tempfile
 import unittest as _unittest
 from importlib.util import find_spec as _find_spec
@@ -9,10 +10,12 @@ from typing import Any as _Any
 
 import numpy as _np
 
+from lockstep._nest import map_structure as _map_structure
 from lockstep._types import Tensor as _Tensor
 from lockstep.compat.tensorflow._missing import getter as _getter
+from lockstep.errors import UnsupportedError as _UnsupportedError
 
-__all__ = ["TestCase", "get_temp_dir", "gpu_device_name", "is_built_with_cuda", "is_gpu_available", "main"]
+__all__ = ["Benchmark", "TestCase", "get_temp_dir", "gpu_device_name", "is_built_with_cuda", "is_gpu_available", "main"]
 
 main = _unittest.main
 
@@ -40,6 +43,41 @@ class TestCase(_unittest.TestCase):
         # TensorFlow keeps the directory until the process ends; here no test leaves files behind.
         self.addCleanup(directory.cleanup)
         return directory.name
+
+
+class Benchmark:
+    """Measures what its methods measure, and prints it; each begins with `benchmark`. Source: tf.test.Benchmark."""
+
+    @classmethod
+    def is_abstract(cls) -> bool:
+        """Returns whether this is a class to derive from."""
+        return cls is Benchmark
+
+    def report_benchmark(
+        self,
+        iters: int | None = None,
+        cpu_time: float | None = None,
+        wall_time: float | None = None,
+        throughput: float | None = None,
+        extras: _Any = None,
+        name: str | None = None,
+        metrics: _Any = None,
+    ) -> None:
+        """Prints a line with what was measured, under the method's name unless there is another."""
+        # The method that calls is named in TensorFlow's reports, too.
+        caller = _sys._getframe(1).f_code.co_name
+        values = {"iters": iters, "cpu_time": cpu_time, "wall_time": wall_time, "throughput": throughput}
+        values.update({"extras": extras, "metrics": metrics})
+        shown = ", ".join(f"{key}={value!r}" for key, value in values.items() if value is not None)
+        print(f"{type(self).__name__}.{name or caller}: {shown}")
+
+    def evaluate(self, tensors: _Any) -> _Any:
+        """Returns numpy's arrays of tensors."""
+        return _map_structure(_np.asarray, tensors)
+
+    def run_op_benchmark(self, sess: _Any, op_or_tensor: _Any, **_: _Any) -> _Any:
+        """Says what to use: a session is what it measures."""
+        raise _UnsupportedError("There are no sessions. Call the function between two calls of time.perf_counter().")
 
 
 def get_temp_dir() -> str:

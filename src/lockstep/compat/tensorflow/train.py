@@ -22,10 +22,12 @@ _DATA = (
 )
 _CHECKPOINTS = ("checkpoints_iterator", "get_checkpoint_state", "list_variables", "load_checkpoint", "load_variable")
 _OWN = ("Checkpoint", "CheckpointManager", "CheckpointOptions")
+_AVERAGE = "ExponentialMovingAverage"
 _V1 = "lockstep.compat.tensorflow.compat.v1.train"
 
 __all__ = ["BytesList", "Checkpoint", "CheckpointManager", "CheckpointOptions", "ClusterSpec", "Example", "Feature"]
-__all__ += ["FeatureList", "FeatureLists", "Features", "FloatList", "Int64List", "SequenceExample"]
+__all__ += ["ExponentialMovingAverage", "FeatureList", "FeatureLists", "Features", "FloatList", "Int64List"]
+__all__ += ["SequenceExample"]
 __all__ += ["checkpoints_iterator", "get_checkpoint_state", "latest_checkpoint", "list_variables", "load_checkpoint"]
 __all__ += ["load_variable"]
 
@@ -64,6 +66,8 @@ def latest_checkpoint(checkpoint_dir: str | _os.PathLike[str], latest_filename: 
 def __getattr__(name: str) -> _Any:
     if name in _OWN:
         return getattr(_importlib.import_module("lockstep.compat.tensorflow._checkpoint"), name)
+    if name == _AVERAGE:
+        return getattr(_importlib.import_module("lockstep.compat.tensorflow._moving_average"), name)
     if name in _CHECKPOINTS:
         return getattr(_importlib.import_module("lockstep.checkpoint"), name)
     if name in _DATA:
@@ -73,4 +77,4 @@ def __getattr__(name: str) -> _Any:
     return _other(name) if older is None or name not in older.__all__ else getattr(older, name)
 
 
-__dir__ = _missing.lister(globals(), dict.fromkeys((*_DATA, *_CHECKPOINTS, *_OWN), ""))
+__dir__ = _missing.lister(globals(), dict.fromkeys((*_DATA, *_CHECKPOINTS, *_OWN, _AVERAGE), ""))

@@ -119,7 +119,26 @@ def _class(name: str) -> Any:
 
 BytesList: Any = _class("BytesList")
 FloatList: Any = _class("FloatList")
-Int64List: Any = _class("Int64List")
+_Int64List: Any = _class("Int64List")
+
+
+class _Int64ListType(type):
+    # Protobuf's classes have no subclasses.
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, _Int64List)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(_Int64List, name)
+
+
+class Int64List(metaclass=_Int64ListType):
+    """Makes lists of integers, also of booleans, which newer releases of protobuf refuse."""
+
+    def __new__(cls, value: Any = ()) -> Any:
+        """Returns a message of these integers."""
+        return _Int64List(value=[int(v) if isinstance(v, bool) else v for v in value or ()])
+
+
 Feature: Any = _class("Feature")
 Features: Any = _class("Features")
 FeatureList: Any = _class("FeatureList")

@@ -369,10 +369,9 @@ class _ReducedCursor:
         return array_block(_columns.stack([self._node.finalize(self._states[key]) for key in keys]))
 
     def state(self) -> State:
-        return {**self._reader.state(None), "at": self._at, "states": self._saved}
+        return {**self._reader.state(None), "at": self._at, "states": self._pack_states()}
 
-    @property
-    def _saved(self) -> State:
+    def _pack_states(self) -> State:
         """Returns the states of the keys as text, encoded once: before the end they are found again by reading."""
         if self._keys is not None and self._encoded is None:
             leaves = [[encode_leaf(v) for v in jax.tree.leaves(self._states[key])] for key in self._keys]

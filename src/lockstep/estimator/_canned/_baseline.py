@@ -40,7 +40,12 @@ def batch_size(features: PyTree, weight_key: str | None) -> int:
     """Returns the number of examples in a batch of features."""
     # All must agree, as TensorFlow asserts; not weights: a serving input has none, or a placeholder of another size.
     columns = features if isinstance(features, Mapping) else {"features": features}
-    sizes = {key: value.shape[0] for key, value in columns.items() if key != weight_key}
+    # An input_fn without a dataset may return lists or tuples of numbers, and TensorFlow takes their length.
+    sizes = {
+        key: value.shape[0] if hasattr(value, "shape") else len(value)
+        for key, value in columns.items()
+        if key != weight_key
+    }
     if len(set(sizes.values())) != 1:
         raise ArgumentError(f"Features must tell how many examples there are, all the same. Received: {sizes}.")
     return next(iter(sizes.values()))

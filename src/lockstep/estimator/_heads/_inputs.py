@@ -8,9 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from lockstep._types import PyTree
-from lockstep.errors import ArgumentError, InputError
+from lockstep.errors import ArgumentError, InputError, UnsupportedError
 from lockstep.estimator._model_fn.scope import current
 from lockstep.estimator.feature_column._features import Features, is_text, text_codes
 from lockstep.estimator.feature_column._numeric import NumericColumn
@@ -42,6 +43,12 @@ def check_labels(labels: PyTree, logits: jax.Array, dimension: int, encode: Call
         )
     if isinstance(labels, dict):
         raise ArgumentError(f"labels of one head are an array. Received: a dict of {sorted(labels)}. Use MultiHead.")
+    # TensorFlow's MultiLabelHead takes sparse ones; a step has static shapes.
+    if hasattr(labels, "dense_shape"):
+        raise UnsupportedError(
+            f"Labels are dense. Received: a {type(labels).__name__}. Make one of 0 and 1 for each class in the "
+            "input_fn, or of text a dense array of words, filled up with ''."
+        )
     array = encode(labels)
     # TensorFlow's `check_dense_labels_match_logits_and_reshape` adds the dimension, too; nothing else is broadcast.
     if array.ndim == logits.ndim - 1 and dimension == 1:
@@ -130,12 +137,16 @@ def weights_of(features: PyTree, column: WeightColumn, logits: jax.Array, per_lo
 
 
 def or_nan(values: jax.Array, is_right: jax.Array, rule: str) -> jax.Array:
-    """Returns values, NaN where they are wrong; `rule` says, in the error after the step, what they must be."""
+    """Returns values, NaN where they are wrong; `rule` says, in the error, what they must be.
+
+    Raises:
+        ArgumentError: Outside of compiled code, at once.
+    """
+    message = f"{rule} Received: labels out of range. Check n_classes, and what the input_fn makes of the labels."
     # TensorFlow asserts; a compiled step cannot raise, but the host looks at the step's checks.
     scope = current()
     if scope is not None:
-        scope.add_check(
-            f"{rule} Received: labels out of range. Check n_classes, and what the input_fn makes of the labels.",
-            is_right,
-        )
+        scope.add_check(message, is_right)
+    elif not isinstance(is_right, Tracer) and not is_right.all():
+        raise ArgumentError(message)
     return jnp.where(is_right, values, jnp.nan)

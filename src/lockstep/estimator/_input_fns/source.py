@@ -178,7 +178,8 @@ def dataset_of(returned: PyTree, repeat: bool = False) -> Dataset:
     if isinstance(returned, Dataset):
         return returned
     result: Any = returned
-    if isinstance(returned, (tuple, list)) and not hasattr(returned, "_fields"):
+    is_pair = isinstance(returned, (tuple, list)) and not hasattr(returned, "_fields")
+    if is_pair:
         if len(returned) != 2:
             raise InputError(
                 "input_fn should return (features, labels) as a len 2 tuple. Received: a "
@@ -189,12 +190,19 @@ def dataset_of(returned: PyTree, repeat: bool = False) -> Dataset:
         raise InputError(f"input_fn must return a dataset, or features. Received: {returned!r}. {_EXAMPLE}")
     if any(isinstance(leaf, Pending) for leaf in jax.tree.leaves(result)):
         return _rearrange(result)
-    batch = Dataset.from_tensors(map_structure(_check_array, _without_lists(result)))
+    # A pair stays one, whatever its parts are.
+    parts: Any = tuple(map(_without_lists, result)) if is_pair else _without_lists(result)
+    batch = Dataset.from_tensors(map_structure(_check_array, parts))
     return batch.repeat() if repeat else batch
 
 
 def _without_lists(value: PyTree) -> Any:
-    """Returns a structure in which lists of arrays are tuples; a dataset would make one array of a list."""
+    """Returns a structure in which lists of arrays are tuples, and tuples of numbers or text lists.
+
+    A dataset makes one array of a list, as feature columns and heads do in TensorFlow of lists and tuples alike.
+    """
+    if _is_plain(value):
+        return _as_lists(value)
     if isinstance(value, dict):
         return type(value)((key, _without_lists(part)) for key, part in value.items())
     if isinstance(value, tuple):
@@ -203,6 +211,20 @@ def _without_lists(value: PyTree) -> Any:
     if isinstance(value, list) and any(isinstance(v, (dict, list, tuple, np.ndarray, jax.Array)) for v in value):
         return tuple(_without_lists(part) for part in value)
     return value
+
+
+def _is_plain(value: PyTree) -> bool:
+    """Returns whether this is a list or tuple of numbers or text, or a rectangle of such."""
+    if not isinstance(value, (list, tuple)) or hasattr(value, "_fields") or not value:
+        return False
+    first = value[0]
+    if isinstance(first, (list, tuple)):
+        return all(isinstance(v, (list, tuple)) and len(v) == len(first) and _is_plain(v) for v in value)
+    return all(isinstance(v, (bool, int, float, str, bytes)) for v in value)
+
+
+def _as_lists(value: PyTree) -> Any:
+    return [_as_lists(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
 def _check_array(leaf: Array) -> Any:

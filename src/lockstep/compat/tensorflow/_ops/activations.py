@@ -107,10 +107,19 @@ def softmax_cross_entropy_with_logits(
 ) -> Tensor:
     """Returns the cross entropy of each example; `labels` are distributions over the axis.
 
+    Where labels do not add up to one, derivatives by the logits are TensorFlow's: `softmax(logits) - labels`.
+
     Source: tf.nn.softmax_cross_entropy_with_logits.
     """
     xp, y, x = dispatch.pick(labels, logits)
-    return dispatch.give(xp, -xp.sum(y * dispatch.to_array(xp, log_softmax(x, axis)), axis=axis))
+    loss = -xp.sum(y * dispatch.to_array(xp, log_softmax(x, axis)), axis=axis)
+    return dispatch.give(xp, loss if xp is dispatch.HOST else loss + derivative_of_distributions(y, x, axis))
+
+
+def derivative_of_distributions(labels: Tensor, logits: Tensor, axis: int = -1) -> Any:
+    """Returns zero, which adds to a cross entropy what its derivative lacks for labels to be taken as distributions."""
+    total = keras.ops.logsumexp(logits, axis=axis)
+    return (1.0 - keras.ops.sum(labels, axis=axis)) * (total - keras.ops.stop_gradient(total))
 
 
 def sparse_softmax_cross_entropy_with_logits(labels: Tensor, logits: Tensor, name: str | None = None) -> Tensor:

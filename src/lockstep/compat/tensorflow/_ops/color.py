@@ -1,4 +1,4 @@
-"""Functions of images: colours, brightness, types, comparisons."""
+"""Functions of images: colours, brightness, types."""
 
 from __future__ import annotations
 
@@ -14,18 +14,22 @@ from lockstep.compat.tensorflow._ops.create import cast
 from lockstep.compat.tensorflow._ops.elementwise import saturate_cast
 from lockstep.compat.tensorflow._ops.images import check_image
 from lockstep.compat.tensorflow._ops.random import stateless_uniform, uniform
-from lockstep.compat.tensorflow._ops.windows import depthwise_conv2d
 from lockstep.compat.tensorflow._types import DTypeLike, Library, Seed
 from lockstep.errors import ArgumentError
 
 __all__ = ["adjust_brightness", "adjust_contrast", "adjust_gamma", "adjust_hue", "adjust_saturation"]
-__all__ += ["convert_image_dtype", "grayscale_to_rgb", "hsv_to_rgb", "per_image_standardization", "psnr"]
+__all__ += ["convert_image_dtype", "grayscale_to_rgb", "hsv_to_rgb", "per_image_standardization"]
 __all__ += ["random_brightness", "random_contrast", "random_hue", "random_saturation", "rgb_to_grayscale", "rgb_to_hsv"]
-__all__ += ["ssim", "stateless_random_brightness", "stateless_random_contrast", "stateless_random_hue"]
-__all__ += ["stateless_random_saturation"]
+__all__ += ["rgb_to_yiq", "rgb_to_yuv", "stateless_random_brightness", "stateless_random_contrast"]
+__all__ += ["stateless_random_hue", "stateless_random_saturation", "yiq_to_rgb", "yuv_to_rgb"]
 
 # TensorFlow's weights: ITU-R BT.601, rounded.
 _GREY = np.array([0.2989, 0.5870, 0.1140], np.float32)
+# By what red, green and blue are multiplied, a row for each of them; and back.
+_YIQ = [[0.299, 0.59590059, 0.2115], [0.587, -0.27455667, -0.52273617], [0.114, -0.32134392, 0.31119955]]
+_FROM_YIQ = [[1, 1, 1], [0.95598634, -0.27201283, -1.10674021], [0.6208248, -0.64720424, 1.70423049]]
+_YUV = [[0.299, -0.14714119, 0.61497538], [0.587, -0.28886916, -0.51496512], [0.114, 0.43601035, -0.10001026]]
+_FROM_YUV = [[1, 1, 1], [0, -0.394642334, 2.03206185], [1.13988303, -0.58062185, 0]]
 
 
 def convert_image_dtype(image: Tensor, dtype: DTypeLike, saturate: bool = False, name: str | None = None) -> Tensor:
@@ -147,6 +151,33 @@ def hsv_to_rgb(images: Tensor, name: str | None = None) -> Tensor:
     return dispatch.give(xp, _to_rgb(xp, x[..., 0], x[..., 1], x[..., 2]))
 
 
+def _mix(images: Tensor, weights: Any) -> Any:
+    xp, x = dispatch.pick(images)
+    if x.shape[-1] != 3:
+        raise ArgumentError(f"The image must have 3 channels. Received shape: {tuple(x.shape)}.")
+    return dispatch.give(xp, xp.matmul(x, xp.asarray(np.asarray(weights, np.float32), x.dtype)))
+
+
+def rgb_to_yiq(images: Tensor) -> Tensor:
+    """Converts red, green, blue to luma and two of chroma (NTSC). Source: tf.image.rgb_to_yiq."""
+    return _mix(images, _YIQ)
+
+
+def yiq_to_rgb(images: Tensor) -> Tensor:
+    """Undoes `rgb_to_yiq`. Source: tf.image.yiq_to_rgb."""
+    return _mix(images, _FROM_YIQ)
+
+
+def rgb_to_yuv(images: Tensor) -> Tensor:
+    """Converts red, green, blue to luma and two of chroma (PAL). Source: tf.image.rgb_to_yuv."""
+    return _mix(images, _YUV)
+
+
+def yuv_to_rgb(images: Tensor) -> Tensor:
+    """Undoes `rgb_to_yuv`. Source: tf.image.yuv_to_rgb."""
+    return _mix(images, _FROM_YUV)
+
+
 def rgb_to_grayscale(images: Tensor, name: str | None = None) -> Tensor:
     """Converts red, green, blue to one channel of grey. Source: tf.image.rgb_to_grayscale."""
     return _as_floats(images, lambda xp, x: xp.sum(x * _GREY, axis=-1, keepdims=True))
@@ -218,58 +249,6 @@ def stateless_random_hue(image: Tensor, max_delta: float, seed: Seed) -> Tensor:
     """Turns the hue by a seed of two integers. Source: tf.image.stateless_random_hue."""
     _check_range("max_delta", max_delta, 0.5)
     return adjust_hue(image, stateless_uniform((), seed, -max_delta, max_delta))
-
-
-def psnr(a: Tensor, b: Tensor, max_val: Tensor, name: str | None = None) -> Tensor:
-    """Returns the signal-to-noise ratio of image pairs, in decibels. Source: tf.image.psnr."""
-    xp, x, y = dispatch.pick(a, b)
-    top = _value_range(x, max_val)
-    x, y = (dispatch.to_array(xp, convert_image_dtype(dispatch.give(xp, v), float32)) for v in (x, y))
-    error = xp.mean(xp.square(x - y), axis=(-3, -2, -1))
-    # Equal images have no error: their ratio is infinite, without a warning.
-    with np.errstate(divide="ignore"):
-        return dispatch.give(
-            xp, 20 * xp.log(top) / np.float32(np.log(10)) - np.float32(10 / np.log(10)) * xp.log(error)
-        )
-
-
-def _value_range(x: Tensor, max_val: Tensor) -> Any:
-    kind = as_dtype(np.dtype(str(x.dtype)))
-    # max_val is in the images' own type; they are compared as floats in [0, 1].
-    return np.float32(max_val) / (np.float32(1) if kind.is_floating else np.float32(kind.max))
-
-
-def ssim(
-    img1: Tensor,
-    img2: Tensor,
-    max_val: Tensor,
-    filter_size: int = 11,
-    filter_sigma: float = 1.5,
-    k1: float = 0.01,
-    k2: float = 0.03,
-) -> Tensor:
-    """Returns the structural similarity of image pairs, at most 1. Source: tf.image.ssim."""
-    xp, x, y = dispatch.pick(img1, img2)
-    top = _value_range(x, max_val)
-    x, y = (dispatch.to_array(xp, convert_image_dtype(dispatch.give(xp, v), float32)) for v in (x, y))
-    # The Gaussian window of Wang et al. 2004, which TensorFlow takes for each channel.
-    offsets = np.arange(filter_size, dtype=np.float32) - (filter_size - 1) / 2
-    weights = np.exp(-np.square(offsets) / (2 * filter_sigma**2))
-    kernel = np.outer(weights, weights) / np.sum(np.outer(weights, weights))
-    # Each channel is smoothed by itself.
-    kernel = np.tile(kernel[:, :, None, None], (1, 1, x.shape[-1], 1)).astype(np.float32)
-
-    def smooth(v: Tensor) -> Any:
-        batch = xp.reshape(v, (-1, *v.shape[-3:]))
-        smoothed = dispatch.to_array(xp, depthwise_conv2d(dispatch.give(xp, batch), kernel, [1, 1, 1, 1], "VALID"))
-        return xp.reshape(smoothed, (*v.shape[:-3], *smoothed.shape[1:]))
-
-    # Wang et al. 2004: constants against division by small numbers.
-    c1, c2 = (k1 * top) ** 2, (k2 * top) ** 2
-    mx, my = smooth(x), smooth(y)
-    luminance = (2 * mx * my + c1) / (mx * mx + my * my + c1)
-    structure = (2 * smooth(x * y) - 2 * mx * my + c2) / (smooth(x * x + y * y) - mx * mx - my * my + c2)
-    return dispatch.give(xp, xp.mean(xp.mean(luminance * structure, axis=(-3, -2)), axis=-1))
 
 
 named.record_names(globals())

@@ -17,20 +17,20 @@ import keras
 import numpy as np
 from jax.core import Tracer
 
-from lockstep._nest import map_structure, opened, packed
+from lockstep._nest import flatten, map_structure, opened, packed
 from lockstep._types import PyTree, Tensor
+from lockstep.compat.tensorflow._composite import handlers
 from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._ops.arrays import reverse as flip
 from lockstep.compat.tensorflow._ops.arrays import stack
-from lockstep.compat.tensorflow._ops.create import cast, convert_to_tensor
-from lockstep.compat.tensorflow._tape import recording
+from lockstep.compat.tensorflow._ops.create import cast
+from lockstep.compat.tensorflow._ops.map_rows import is_ragged_spec, map_rows
 from lockstep.compat.tensorflow._tensor import as_host, as_tensor
 from lockstep.compat.tensorflow._types import DTypeLike, Initializer, SizeLike
-from lockstep.errors import ArgumentError, UnsupportedError
+from lockstep.errors import ArgumentError
 
-__all__ = ["case", "cond", "device", "foldl", "foldr", "map_fn", "name_scope", "no_gradient"]
-__all__ += ["numpy_function", "print", "py_function", "scan", "switch_case", "timestamp", "tuple", "vectorized_map"]
-__all__ += ["while_loop"]
+__all__ = ["case", "cond", "device", "foldl", "foldr", "init_scope", "map_fn", "name_scope", "no_gradient"]
+__all__ += ["print", "scan", "switch_case", "timestamp", "tuple", "vectorized_map", "while_loop"]
 
 # jax.tree sorts the keys of dicts, which does not matter to leaves; map_structure keeps them.
 _leaves: Any = jax.tree.leaves
@@ -45,11 +45,20 @@ def _value(x: Tensor) -> Any:
     return dispatch.pick(x)[1]
 
 
+def init_scope() -> Any:
+    """Opens a context that computes at once, with values at hand, inside of functions that are being compiled, too.
+
+    What depends on an argument of such a function has no value there, and is an error of JAX. Source: tf.init_scope.
+    """
+    return jax.ensure_compile_time_eval()
+
+
 def cond(pred: Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any], name: str | None = None) -> PyTree:
     """Calls one of two functions, whichever `pred` says; under JAX's compilation both are compiled. Source: tf.cond."""
-    if _is_traced(pred):
-        # JAX sorts a dict's keys; packed structures bring their order back.
-        return opened(keras.ops.cond(pred, _wrap_for_jax(true_fn), _wrap_for_jax(false_fn)))
+    if _is_traced(pred) or (isinstance(pred, keras.Variable) and dispatch.is_traced()):
+        from lockstep.compat.tensorflow._functions.state import Branches
+
+        return Branches(["the result"], [lambda: (true_fn(),), lambda: (false_fn(),)]).choose(_value(pred))[0]
     return true_fn() if bool(_value(pred)) else false_fn()
 
 
@@ -137,12 +146,7 @@ def while_loop(
     variables = _tuple(loop_vars)
     # In a trace the body is traced once. Elsewhere Python's loop needs no compilation, and body may print.
     if _is_traced(variables) or dispatch.is_traced():
-        first, goes_on = packed(_on_device(variables)), lambda *now: cond(*opened(now))
-        done = opened(
-            dispatch.SYMBOLIC.while_loop(
-                goes_on, lambda *now: packed(body(*opened(now))), first, maximum_iterations=maximum_iterations
-            )
-        )
+        done = _compiled_loop(cond, body, variables, maximum_iterations)
         return type(loop_vars)(done) if isinstance(loop_vars, (list, _tuple)) else done
     # On the host the condition is known after each turn.
     count, limit = 0, dispatch.to_static(maximum_iterations)
@@ -152,6 +156,24 @@ def while_loop(
         variables = _tuple(updated) if isinstance(updated, (list, _tuple)) else (updated,)
         count += 1
     return list(variables) if isinstance(loop_vars, list) else variables
+
+
+def _compiled_loop(cond: Callable[..., Any], body: Callable[..., Any], variables: Any, limit: Any) -> Any:
+    from lockstep.compat.tensorflow._functions import staging
+
+    leaves, structure = flatten(_on_device(variables))
+
+    def test(*arrays: Any) -> list[Any]:
+        return [dispatch.to_array(dispatch.DEVICE, cond(*structure.unflatten(arrays)))]
+
+    def turn(*arrays: Any) -> list[Any]:
+        updated = body(*structure.unflatten(arrays))
+        found, after = flatten(_on_device(_tuple(updated) if isinstance(updated, (list, _tuple)) else (updated,)))
+        if after != structure:
+            raise ArgumentError(f"body returns the structure of loop_vars, {structure}. Received: {after}.")
+        return found
+
+    return structure.unflatten(staging.while_loop(test, turn, leaves, limit))
 
 
 _tuple = tuple  # The name is taken below, as TensorFlow's.
@@ -168,7 +190,8 @@ def map_fn(
     """Calls `fn` with each slice of `elems` along the first dimension and stacks the results.
 
     `elems` may be a nested structure of tensors. `fn_output_signature`, or its old name `dtype`, gives the type of the
-    result where it is not nested. `parallel_iterations` is refused: JAX computes slices together.
+    result where it is not nested; a `tf.RaggedTensorSpec` makes rows of different lengths of it, which `elems` may
+    have, too. `parallel_iterations` is refused: JAX computes slices together.
 
     Source: tf.map_fn.
     """
@@ -176,6 +199,8 @@ def map_fn(
         raise ArgumentError("parallel_iterations has no meaning here: JAX computes the slices together. Leave it out.")
     # The new name goes first, as in TensorFlow.
     wanted = fn_output_signature if fn_output_signature is not None else dtype
+    if handlers and (is_ragged_spec(wanted) or any(type(leaf) in handlers for leaf in _leaves(elems))):
+        return map_rows(fn, elems, wanted)
     xp = dispatch.library_of(*_leaves(elems))
     arrays = _map(lambda e: dispatch.to_array(xp, e), elems)
     if xp is dispatch.DEVICE:
@@ -241,61 +266,6 @@ def _slices(elems: PyTree) -> list[Any]:
     xp = dispatch.library_of(*_leaves(elems))
     arrays = _map(lambda e: dispatch.to_array(xp, e), elems)
     return [_map(lambda e: dispatch.give(xp, e[i]), arrays) for i in range(_leaves(arrays)[0].shape[0])]  # noqa: B023
-
-
-def py_function(
-    func: Callable[..., Any], inp: PyTree = None, Tout: DTypeLike = None, name: str | None = None
-) -> PyTree:
-    """Calls a Python function with tensors of the host, and returns its results as types `Tout`.
-
-    Inside of code that JAX compiles the function cannot be called: as map function of a data set it runs per element.
-
-    Source: tf.py_function.
-    """
-    # Under an open tape it is called with what is recorded: TensorFlow takes derivatives of what it computes, too.
-    is_recorded = recording.current() is not None and not dispatch.is_traced()
-    given = [_recorded(i) if is_recorded else None for i in inp or ()]
-    arguments = [as_host(_to_host(i)) if g is None else g for i, g in zip(inp or (), given, strict=True)]
-    return _call_python(func, arguments, Tout)
-
-
-def _recorded(value: Tensor) -> Any:
-    """Returns the array that a tape may know; `None` for what stays on the host."""
-    return value if isinstance(value, jax.Array) else recording.stands_for(value)
-
-
-def numpy_function(
-    func: Callable[..., Any], inp: PyTree = None, Tout: DTypeLike = None, stateful: bool = True, name: str | None = None
-) -> PyTree:
-    """Calls a Python function with numpy arrays; numbers and text of no dimensions come as scalars.
-
-    Source: tf.numpy_function.
-    """
-    return _call_python(func, [np.asarray(_to_host(i))[()] for i in inp or ()], Tout)
-
-
-def _to_host(value: Tensor) -> Any:
-    if _is_traced(value):
-        raise UnsupportedError(
-            "A Python function needs values, which do not exist while JAX compiles. Call it outside, or use "
-            "jax.pure_callback for a pure function of numpy."
-        )
-    return (
-        np.asarray(value) if isinstance(value, (jax.Array, keras.Variable)) else dispatch.to_array(dispatch.HOST, value)
-    )
-
-
-def _call_python(function: Callable[..., Any], arguments: list[Any], types: DTypeLike) -> Any:
-    result = function(*arguments)
-    # A list in Tout means a list of results, even of one.
-    if isinstance(types, (list, _tuple)):
-        results = result if isinstance(result, (list, _tuple)) else [result]
-        if len(results) != len(types):
-            raise ArgumentError(
-                f"The function must return {len(types)} values, as Tout says. Received: {len(results)}."
-            )
-        return [convert_to_tensor(r, t) for r, t in zip(results, types, strict=True)]
-    return None if types is None or result is None else convert_to_tensor(result, getattr(types, "dtype", types))
 
 
 def print(
@@ -364,7 +334,9 @@ def name_scope(name: str | None) -> Any:
 
 @contextlib.contextmanager
 def device(device_name: Any) -> Generator[None]:
-    """Opens a context whose JAX arrays are made on a device, such as "/CPU:0"; `None` chooses none.
+    """Opens a context whose JAX arrays are made on a device, such as "/CPU:0" or "cpu"; `None` chooses none.
+
+    In place of an accelerator where there is none it is the CPU, with a warning.
 
     Raises:
         ArgumentError: If there is no such device.
@@ -374,9 +346,11 @@ def device(device_name: Any) -> Generator[None]:
     if device_name is None:
         yield
         return
-    from lockstep.distribute.internal import device_named
+    from lockstep.distribute.internal import device_or_host
 
-    with jax.default_device(device_named(device_name)):
+    # Without a number it is the first.
+    is_kind = isinstance(device_name, str) and device_name.lower().endswith(("cpu", "gpu", "tpu"))
+    with jax.default_device(device_or_host(f"{device_name}:0" if is_kind else device_name)):
         yield
 
 

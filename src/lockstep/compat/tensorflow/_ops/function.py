@@ -10,13 +10,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import keras
-import numpy as np
+from jax._src import core
+from jax._src.array import ArrayImpl
 from jax.core import Tracer
+from keras.src.backend.common.stateless_scope import get_stateless_scope
 
-from lockstep._engine.step.jaxprs import name_of
 from lockstep._types import Tensor
+from lockstep.compat.tensorflow._functions.arguments import Canonical, Place, TensorKind, key_of, kind_of, to_array
+from lockstep.compat.tensorflow._functions.concrete import ConcreteFunction
+from lockstep.compat.tensorflow._functions.conversion import convert
+from lockstep.compat.tensorflow._functions.program import Program
+from lockstep.compat.tensorflow._functions.refusals import cannot_compile
 from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._ops.create import convert_to_tensor
 from lockstep.compat.tensorflow._ops.named import model_fn_scope
@@ -25,7 +30,7 @@ from lockstep.compat.tensorflow._tensor import check_shape
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.config._settings import functions_run_eagerly
 from lockstep.distribute import has_strategy
-from lockstep.distribute.internal import DistributedValues, Fixed, default
+from lockstep.distribute.internal import Fixed
 from lockstep.errors import ArgumentError
 
 __all__ = ["executing_eagerly", "function", "get_logger", "inside_function", "is_symbolic_tensor"]
@@ -75,7 +80,7 @@ def function(
             "Received an option of "
             "TensorFlow's graphs, which do not exist here; leave it out."
         )
-    options = _Options(input_signature, bool(reduce_retracing or experimental_relax_shapes))
+    options = Options(input_signature, bool(reduce_retracing or experimental_relax_shapes), bool(autograph))
     if func is None:
         return lambda f: Function(f, options)
     return Function(func, options)
@@ -84,23 +89,34 @@ def function(
 class Function:
     """A function that was given to tf.function; a method of a class becomes a bound one, as usual."""
 
-    def __init__(self, python_function: Callable[..., Any], options: _Options) -> None:
+    def __init__(self, python_function: Callable[..., Any], options: Options) -> None:
         functools.update_wrapper(self, python_function)
         self._name: str = getattr(python_function, "__name__", type(python_function).__name__)
         self.python_function = python_function
         self.input_signature = options.input_signature
         self._options = options
-        self._programs: dict[Any, _Program] = {}
+        # As Python's own it runs with conditions and loops over tensors as TensorFlow has them.
+        self._converted = convert(python_function) if options.autograph else python_function
+        self._programs: dict[Any, Program] = {}
+        # By what calls are like: their program, and which leaves it is given.
+        self._routes: dict[Any, _Route] = {}
 
     def __call__(self, *args: Argument, **kwargs: Argument) -> Any:
         """Calls the compiled function."""
-        args, kwargs = self._fitted(args, kwargs)
-        if not self._is_compiled_here():
-            return self.python_function(*args, **kwargs)
-        program = self._program(args, kwargs)
-        if program is None:
-            return self.python_function(*args, **kwargs)
-        return program(args, kwargs)
+        if not core.trace_state_clean() or _is_run_by_others():
+            return self._call_among_others(args, kwargs)
+        leaves, structure = _flatten((args, kwargs))
+        key = key_of(leaves, self._options.widens)
+        route = self._routes.get((structure, key))
+        if route is None or route[0].is_refused:
+            return self._call_first(args, kwargs, leaves, (structure, key))
+        program, places = route
+        # Without places all leaves are arrays, in their order.
+        given = leaves if places is None else [leaves[i] for i in places]
+        for i, leaf in enumerate(given):
+            if type(leaf) is not ArrayImpl:
+                given[i] = to_array(leaf)
+        return program(given)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
@@ -115,17 +131,63 @@ class Function:
                 vars(instance)[name] = found
         return found[1]
 
-    def get_concrete_function(self, *args: Argument, **kwargs: Argument) -> Any:
-        """Returns the function itself, which compiles for what it is given. Source: tf.function."""
-        return self
+    def __reduce__(self) -> Any:
+        # What is compiled stays behind.
+        return Function, (self.python_function, self._options)
+
+    def get_concrete_function(self, *args: Argument, **kwargs: Argument) -> ConcreteFunction:
+        """Returns the function for arguments like these, compiled.
+
+        Args:
+            *args: Tensors, `TensorSpec`s that stand for some, and values that are a part of it. Default: those of
+                `input_signature`.
+            **kwargs: As `args`, by name.
+
+        Source: tf.function.
+        """
+        if not args and not kwargs and self.input_signature is not None:
+            args = tuple(self.input_signature)
+        call = Function(self._converted, Options(None, widens=False, autograph=False))
+        return ConcreteFunction(self._converted, self._name, args, kwargs, _fit, call)
 
     def experimental_get_tracing_count(self) -> int:
-        """Returns for how many signatures it was compiled."""
-        return len(self._programs)
+        """Returns how many times it was traced."""
+        return sum(program.traces for program in self._programs.values())
 
     def pretty_printed_concrete_signatures(self, verbose: bool = True) -> str:
         """Returns the signatures that it was compiled for, as text."""
         return "\n\n".join(program.describe(self._name, verbose) for program in self._programs.values())
+
+    def _call_among_others(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Calls it where something else compiles it, runs it, or records it."""
+        if self.input_signature is not None:
+            args, kwargs = self._fitted(args, kwargs)
+        if functions_run_eagerly():
+            return self.python_function(*args, **kwargs)
+        if not dispatch.is_traced() and recording.current() is not None and not _is_of_a_scope():
+            leaves, structure = _flatten((args, kwargs))
+            key = key_of(leaves, self._options.widens)
+            found = self._find(args, kwargs, leaves, (structure, key)) if key is not None else None
+            if found is not None and self._is_ready(found[0]) and _is_recordable(found[0], leaves):
+                return found[0].record([_watched(leaf) for leaf in _chosen(leaves, found[1])])
+        return self._converted(*args, **kwargs)
+
+    def _call_first(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any], raw: Any) -> Any:
+        """Calls it where its program is not there yet, or it is called in another way for each call."""
+        given, by_name = (args, kwargs) if self.input_signature is None else self._fitted(args, kwargs)
+        if given is not args or by_name is not kwargs:
+            fitted, structure = _flatten((given, by_name))
+            is_same = len(fitted) == len(leaves) and all(f is leaf for f, leaf in zip(fitted, leaves, strict=True))
+            key = key_of(fitted, self._options.widens)
+            route = None if key is None else self._find(given, by_name, fitted, (structure, key))
+            if is_same and route is not None:
+                self._routes[raw] = route
+            leaves = fitted
+        else:
+            route = None if raw[1] is None else self._find(args, kwargs, leaves, raw)
+        if route is None or not self._is_ready(route[0]):
+            return self._converted(*given, **by_name)
+        return route[0]([to_array(leaf) for leaf in _chosen(leaves, route[1])])
 
     def _fitted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if kwargs:
@@ -134,118 +196,93 @@ class Function:
             except (TypeError, ValueError):
                 return args, kwargs  # The call itself raises Python's error.
             args, kwargs = bound.args, bound.kwargs
-        return (args if self.input_signature is None else _fit_arguments(self.input_signature, args)), kwargs
+        return _fit_arguments(self.input_signature, args), kwargs
 
-    def _is_compiled_here(self) -> bool:
-        # What is compiled around it compiles it, too. Under an open tape each operation is recorded. In the scope of a
-        # strategy, strategy.run compiles.
-        return not (
-            functions_run_eagerly()
-            or dispatch.is_traced()
-            or recording.innermost() is not None
-            or model_fn_scope() is not None
-            or has_strategy()
-        )
+    def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any], raw: Any) -> _Route:
+        """Returns the program for a call, and which leaves it is given."""
+        known = self._routes.get(raw)
+        if known is not None:
+            return known
+        widens = self._options.widens
+        canonical = Canonical.of(self.python_function, args, kwargs)
+        kinds = [
+            kind_of(leaves[leaf.number], widens) if isinstance(leaf, Place) else Fixed(leaf)
+            for leaf in canonical.leaves
+        ]
+        key = canonical.structure, tuple(kinds)
+        program = self._programs.get(key)
+        if program is None:
+            program = self._programs[key] = Program(self._converted, canonical.structure, kinds)
+        places = [leaf.number for leaf in canonical.leaves if isinstance(leaf, Place)]
+        arrays = tuple(i for i in places if isinstance(kind_of(leaves[i], widens), TensorKind))
+        route = program, None if arrays == tuple(range(len(leaves))) else arrays
+        self._routes[raw] = route
+        return route
 
-    def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Program | None:
-        leaves, structure = jax.tree.flatten((args, kwargs))
-        kinds = tuple(_kind(leaf, self._options.widens) for leaf in leaves)
-        if _TEXT in kinds:
-            return None
-        key = structure, kinds
-        found = self._programs.get(key)
-        if found is None:
-            found = self._programs[key] = _Program(self.python_function, structure, kinds)
-        return found
+    def _is_ready(self, program: Program) -> bool:
+        """Traces a program; returns whether it can be compiled."""
+        if program.is_refused:
+            return False
+        try:
+            program.prepare()
+        except Exception as error:
+            if not cannot_compile(error):
+                raise
+            program.is_refused = True
+            reason = str(error).partition("\n")[0]
+            logging.getLogger("lockstep").info("tf.function runs %s uncompiled: %s", self._name, reason)
+        return not program.is_refused
+
+
+_flatten = jax.tree_util.tree_flatten
+# A program, and the numbers of the leaves that it is given; `None` for all of them, in their order.
+_Route = tuple[Program, tuple[int, ...] | None]
+
+
+def _chosen(leaves: Sequence[Any], numbers: Sequence[int] | None) -> list[Any]:
+    return list(leaves) if numbers is None else [leaves[i] for i in numbers]
 
 
 @dataclass(frozen=True)
-class _Options:
+class Options:
     """Options of a function.
 
     Attributes:
         input_signature: `TensorSpec`s of the positional arguments, in any structure.
         widens: Whether Python's numbers are arguments, instead of a part of the program.
+        autograph: Whether Python's conditions and loops over tensors are compiled.
     """
 
     input_signature: Any
     widens: bool
+    autograph: bool = True
 
 
-@dataclass(frozen=True)
-class _Array:
-    """Shape and type of an argument that is a tensor."""
-
-    shape: tuple[int, ...]
-    dtype: Any
+def _watched(leaf: Any) -> Any:
+    """Returns an argument as the array that tapes know."""
+    found = None if isinstance(leaf, jax.Array) else recording.stands_for(leaf)
+    return to_array(leaf) if found is None else found
 
 
-_TEXT = "text"
-# So many times a function is compiled that could not be; a first call may make variables that the second one reads.
-_TRIALS = 2
+def _is_recordable(program: Program, leaves: Sequence[Any]) -> bool:
+    """Returns whether all that tapes know of what a program takes is among its arguments and variables."""
+    found = recording.current()
+    assert found is not None
+    known = {id(leaf) for leaf in leaves}
+    # What is captured is a constant of the program, by which there would be no derivatives.
+    if any(tape.knows([constant]) for tape in found.tapes for constant in program.constants):
+        return False
+    return all(host in known for host in found.hosts)
 
 
-def _kind(leaf: Argument, widens: bool) -> Any:
-    """Returns what a program depends on of an argument: shape and type of a tensor, else the value."""
-    if isinstance(leaf, (jax.Array, np.ndarray, np.generic)):
-        # Text, objects and times are numpy's kinds that JAX has no type for.
-        if not isinstance(leaf, jax.Array) and leaf.dtype.kind in "OSUMm":
-            return _TEXT
-        return _Array(tuple(leaf.shape), leaf.dtype)
-    if widens and isinstance(leaf, (int, float, complex)) and not isinstance(leaf, bool):
-        return _Array((), type(leaf))
-    # Values of several replicas are for strategy.run.
-    return _TEXT if isinstance(leaf, DistributedValues) else Fixed(leaf)
+def _is_run_by_others() -> bool:
+    """Returns whether this is code that something else compiles or runs as it is."""
+    return functions_run_eagerly() or _is_of_a_scope()
 
 
-class _Program:
-    """A function for one signature, compiled by the strategy of one device."""
-
-    def __init__(self, function: Callable[..., Any], structure: Any, kinds: Sequence[Any]) -> None:
-        self._function = function
-        self._structure = structure
-        self._kinds = kinds
-        self._failures = 0
-        self._is_compiled = False
-
-    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Calls it; as Python's own where it cannot be compiled."""
-        if self._failures == _TRIALS:
-            return self._function(*args, **kwargs)
-        leaves = jax.tree.leaves((args, kwargs))
-        arrays = [leaf for leaf, kind in zip(leaves, self._kinds, strict=True) if isinstance(kind, _Array)]
-        # A weakly typed number keeps Python's type rules; the strategy would take it for a part of the program.
-        arrays = [jnp.asarray(a) if isinstance(a, (int, float, complex)) else a for a in arrays]
-        if self._is_compiled:
-            return default().run(self._call, arrays)
-        try:
-            result = default().run(self._call, arrays)
-        except Exception as error:
-            # Text, numpy, shapes that depend on values, data sets, an error of the program's own: as Python's own
-            # it computes the same, or raises what is wrong. Nothing was assigned to variables so far.
-            self._failures += 1
-            reason = str(error).partition("\n")[0]
-            logging.getLogger("lockstep").info("tf.function runs %s uncompiled: %s", name_of(self._function), reason)
-        else:
-            self._is_compiled = True
-            return result
-        return self._function(*args, **kwargs)
-
-    def _call(self, *arrays: Any) -> Any:
-        given = iter(arrays)
-        leaves = [next(given) if isinstance(kind, _Array) else kind.value for kind in self._kinds]
-        args, kwargs = self._structure.unflatten(leaves)
-        return self._function(*args, **kwargs)
-
-    def describe(self, name: str, verbose: bool) -> str:
-        """Returns the signature as text."""
-        shown = [
-            f"Tensor(shape={kind.shape}, dtype={np.dtype(kind.dtype).name})"
-            if isinstance(kind, _Array)
-            else f"Literal[{kind.value!r}]"
-            for kind in self._kinds
-        ]
-        return f"{name}({', '.join(shown)})" if verbose else name
+def _is_of_a_scope() -> bool:
+    # In the scope of a strategy, strategy.run compiles.
+    return get_stateless_scope() is not None or model_fn_scope() is not None or has_strategy()
 
 
 def _fit_arguments(signature: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -47,7 +47,7 @@ class UniqueWithCounts(NamedTuple):
     count: Any
 
 
-def _read_values(function: str, x: Tensor) -> np.ndarray[Any, Any]:
+def read_values(function: str, x: Tensor) -> np.ndarray[Any, Any]:
     """Returns values on which the shape of a function's result depends."""
     if isinstance(x, (Tracer, keras.KerasTensor)):
         raise UnsupportedError(
@@ -157,7 +157,7 @@ def where(condition: Tensor, x: Tensor = None, y: Tensor = None, name: str | Non
     if (x is None) != (y is None):
         raise ArgumentError("tf.where takes both x and y, or neither.")
     if x is None:
-        return as_host(np.argwhere(_read_values("tf.where with one argument", dispatch.pick(condition)[1])))
+        return as_host(np.argwhere(read_values("tf.where with one argument", dispatch.pick(condition)[1])))
     xp, c, a, b = dispatch.pick_loose(condition, x, y)
     c = xp.asarray(c) if xp is not dispatch.SYMBOLIC else c
     if xp is not dispatch.HOST:
@@ -171,14 +171,14 @@ def where(condition: Tensor, x: Tensor = None, y: Tensor = None, name: str | Non
 def boolean_mask(tensor: Tensor, mask: Tensor, axis: AxisLike = None, name: str = "boolean_mask") -> Tensor:
     """Keeps what `mask` is true for. Source: tf.boolean_mask."""
     xp, x, m = dispatch.pick(tensor, mask)
-    keep, axis = _read_values("tf.boolean_mask", x if xp is dispatch.SYMBOLIC else m), dispatch.to_static(axis) or 0
+    keep, axis = read_values("tf.boolean_mask", x if xp is dispatch.SYMBOLIC else m), dispatch.to_static(axis) or 0
     return dispatch.give_exact(xp, x[(*[slice(None)] * axis, keep)])
 
 
 def dynamic_partition(data: Tensor, partitions: Tensor, num_partitions: int, name: str | None = None) -> list[Tensor]:
     """Sorts slices into `num_partitions` tensors. Source: tf.dynamic_partition."""
     xp, x, p = dispatch.pick(data, partitions)
-    known = _read_values("tf.dynamic_partition", p)
+    known = read_values("tf.dynamic_partition", p)
     return [dispatch.give_exact(xp, x[known == n]) for n in range(num_partitions)]
 
 
@@ -323,7 +323,7 @@ def unique(x: Tensor, out_idx: DTypeLike = int32, name: str | None = None) -> Un
 
 def unique_with_counts(x: Tensor, out_idx: DTypeLike = int32, name: str | None = None) -> UniqueWithCounts:
     """Returns what `unique` returns, and how often each element occurs. Source: tf.unique_with_counts."""
-    known = _read_values("tf.unique", dispatch.pick(x)[1])
+    known = read_values("tf.unique", dispatch.pick(x)[1])
     values, first, inverse, counts = np.unique(known, return_index=True, return_inverse=True, return_counts=True)
     # numpy sorts the distinct elements; TensorFlow gives them in order of occurrence.
     order = np.argsort(first)

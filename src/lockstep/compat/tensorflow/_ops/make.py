@@ -92,6 +92,22 @@ def symbolic(function: Function, *tensors: Tensor) -> Any:
     return keras.layers.Lambda(call)(list(tensors))
 
 
+def compute(function: Function, *tensors: Tensor) -> Any:
+    """Returns `function(library, *arrays)` as a tensor; of symbolic tensors of Keras as a layer of the model."""
+    xp, *arrays = dispatch.pick(*tensors)
+    if xp is not dispatch.SYMBOLIC:
+        return dispatch.give(xp, function(xp, *arrays))
+    places = [place for place, array in enumerate(arrays) if isinstance(array, keras.KerasTensor)]
+
+    def call(*given: Tensor) -> Any:
+        every = list(arrays)
+        for place, value in zip(places, given, strict=True):
+            every[place] = value
+        return function(dispatch.DEVICE, *every)
+
+    return symbolic(call, *(arrays[place] for place in places))
+
+
 def describe(function: Function, tf_name: str, summary: str) -> Function:
     """Returns a function under TensorFlow's name, with a docstring of a summary and its source."""
     function.__name__ = function.__qualname__ = tf_name.rpartition(".")[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random as _python_random
+import statistics
 import threading
 from typing import Any
 
@@ -377,6 +378,54 @@ class Generator:
     ) -> Tensor:
         """Draws from normal distributions."""
         return _to_floats(self._drawing().normal(mean, stddev, dispatch.to_shape(shape)), dtype)
+
+    def truncated_normal(
+        self,
+        shape: ShapeLike,
+        mean: Tensor = 0.0,
+        stddev: Tensor = 1.0,
+        dtype: DTypeLike = float32,
+        name: str | None = None,
+    ) -> Tensor:
+        """Draws from normal distributions, within two standard deviations of the mean."""
+        # By the quantiles of uniform numbers: each draw uses up as many numbers of the sequence.
+        within = statistics.NormalDist().cdf(2.0)
+        uniform = self._drawing().uniform(1 - within, within, dispatch.to_shape(shape))
+        quantiles = np.vectorize(statistics.NormalDist().inv_cdf, otypes=[np.float64])(uniform)
+        return _to_floats(mean + stddev * quantiles, dtype)
+
+    def uniform_full_int(self, shape: ShapeLike, dtype: DTypeLike = "uint64", name: str | None = None) -> Tensor:
+        """Draws from all values of an integer type."""
+        kind = as_dtype(dtype)
+        if not kind.is_integer:
+            raise ArgumentError(f"uniform_full_int draws integers. Received: dtype={dtype!r}. Use uniform for floats.")
+        limits = np.iinfo(kind.dtype)
+        sizes = dispatch.to_shape(shape)
+        return as_host(np.asarray(self._drawing().integers(limits.min, limits.max, sizes, kind.dtype, endpoint=True)))
+
+    def binomial(
+        self, shape: ShapeLike, counts: Tensor, probs: Tensor, dtype: DTypeLike = "int32", name: str | None = None
+    ) -> Tensor:
+        """Draws how many of `counts` trials succeed, each with probability `probs`; `shape` ends with theirs."""
+        drawn = self._drawing().binomial(np.asarray(counts).astype(np.int64), probs, dispatch.to_shape(shape))
+        return as_host(np.asarray(drawn).astype(as_dtype(dtype).dtype))
+
+    def split(self, count: int = 1) -> list[Generator]:
+        """Returns generators whose numbers are independent of each other's and of this one's."""
+        children: list[Generator] = []
+        for rng in self._drawing().spawn(count):
+            child = Generator()
+            child._rng = rng
+            children.append(child)
+        return children
+
+    def get_state(self) -> list[int]:
+        """Returns the state as a checkpoint holds it."""
+        return [int(number) for number in np.asarray(self.state)]
+
+    def set_state(self, state: list[int]) -> None:
+        """Goes on from a state of `get_state`."""
+        self.reset(np.array(state, np.uint64))
 
     def make_seeds(self, count: int = 1) -> Any:
         """Returns seeds for the stateless functions, int32 of shape `[2, count]`."""

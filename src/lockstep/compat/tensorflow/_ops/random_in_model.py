@@ -1,4 +1,4 @@
-"""Random numbers in a model_fn, and in functions of `strategy.run`: of a seed that is a variable.
+"""Random numbers in a model_fn, in functions of `strategy.run` and in models of Keras: of a seed that is a variable.
 
 So each step draws others, and each replica its own.
 
@@ -22,6 +22,7 @@ from keras.src.random.seed_generator import draw_seed
 from lockstep._types import Array, Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype, float32, int64
 from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops.model_seeds import draw_key
 from lockstep.compat.tensorflow._ops.named import is_of_replica, model_fn_scope
 from lockstep.compat.tensorflow._types import Argument, DTypeLike, ShapeLike, SizeLike
 from lockstep.errors import ArgumentError
@@ -39,12 +40,18 @@ def redirect(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def draw(*args: Argument, **kwargs: Argument) -> Any:
-        scope = model_fn_scope()
-        if not dispatch.is_traced() or (scope is None and not is_of_replica()):
+        if not dispatch.is_traced():
+            return function(*args, **kwargs)
+        scope, is_replica = model_fn_scope(), is_of_replica()
+        key = draw_key() if scope is None and not is_replica else None
+        if scope is None and not is_replica and key is None:
             return function(*args, **kwargs)
         arguments = signature.bind(*args, **kwargs).arguments
         arguments.pop("name", None)
         seed = arguments.pop("seed", None)
+        if key is not None:
+            # The seed of a model is one for all of its numbers, whatever seed an operation was given.
+            return here(key, **arguments)
         if scope is None:
             return here(draw_seed(_generator_of(None if seed is None else dispatch.to_static(seed))), **arguments)
         # A generator of its own, which the model_fn makes anew, and by that finds again, in each call.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -12,10 +12,11 @@ from scipy import special as scipy
 
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._ops import dispatch, named
-from lockstep.compat.tensorflow._ops.make import binary, unary
+from lockstep.compat.tensorflow._ops.make import binary, compute, unary
 from lockstep.compat.tensorflow._types import Library
 
-__all__ = ["bessel_i0", "bessel_i0e", "bessel_i1", "bessel_i1e", "betainc", "digamma", "divide_no_nan", "erf", "erfc"]
+__all__ = ["angle", "is_non_decreasing", "is_strictly_increasing", "polyval"]
+__all__ += ["bessel_i0", "bessel_i0e", "bessel_i1", "bessel_i1e", "betainc", "digamma", "divide_no_nan", "erf", "erfc"]
 __all__ += ["erfcinv", "erfinv", "floordiv", "floormod", "igamma", "igammac", "is_finite", "is_inf", "is_nan", "lbeta"]
 __all__ += ["lgamma", "log_sigmoid", "multiply_no_nan", "ndtri", "nextafter", "polygamma", "reciprocal"]
 __all__ += ["reciprocal_no_nan", "rint", "softplus", "softsign", "squared_difference", "xdivy", "xlog1py", "xlogy"]
@@ -130,6 +131,30 @@ def lbeta(x: Tensor, name: str | None = None) -> Tensor:
     gammaln = scipy.gammaln if xp is dispatch.HOST else _js.gammaln
     # By logarithms: the gamma function itself overflows above 35 in float32.
     return dispatch.give(xp, gammaln(x).sum(-1) - gammaln(x.sum(-1)))
+
+
+def angle(input: Tensor, name: str | None = None) -> Tensor:
+    """Computes the angles of complex numbers, in radians. Source: tf.math.angle."""
+    return compute(lambda xp, x: xp.angle(x), input)
+
+
+def polyval(coeffs: Sequence[Tensor], x: Tensor, name: str | None = None) -> Tensor:
+    """Computes a polynomial of x, whose first coefficient is that of the highest power. Source: tf.math.polyval."""
+    xp, point = dispatch.pick(x)
+    total: Any = xp.zeros_like(point)
+    for coefficient in coeffs:
+        total = total * point + dispatch.to_array(xp, coefficient)
+    return dispatch.give(xp, total)
+
+
+def is_non_decreasing(x: Tensor, name: str | None = None) -> Tensor:
+    """Returns whether no element is less than the one before. Source: tf.math.is_non_decreasing."""
+    return compute(lambda xp, v: xp.all(v.reshape(-1)[1:] >= v.reshape(-1)[:-1]), x)
+
+
+def is_strictly_increasing(x: Tensor, name: str | None = None) -> Tensor:
+    """Returns whether each element is greater than the one before. Source: tf.math.is_strictly_increasing."""
+    return compute(lambda xp, v: xp.all(v.reshape(-1)[1:] > v.reshape(-1)[:-1]), x)
 
 
 named.record_names(globals())

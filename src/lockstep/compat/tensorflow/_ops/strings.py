@@ -20,10 +20,10 @@ from lockstep.errors import ArgumentError, InputError, UnsupportedError
 
 __all__ = ["as_string", "format", "join", "length", "lower", "reduce_join", "regex_full_match", "regex_replace"]
 __all__ += ["split", "strip", "substr", "to_hash_bucket", "to_hash_bucket_fast", "to_hash_bucket_strong", "to_number"]
-__all__ += ["unicode_transcode", "upper"]
+__all__ += ["unsorted_segment_join", "upper"]
 
 
-def _to_bytes(value: Tensor) -> np.ndarray[Any, Any]:
+def to_bytes(value: Tensor) -> np.ndarray[Any, Any]:
     if isinstance(value, jax.Array):
         raise UnsupportedError("Text functions take text, which is kept on the host. Received an array of JAX.")
     texts = to_text(value)
@@ -34,7 +34,7 @@ def _to_bytes(value: Tensor) -> np.ndarray[Any, Any]:
 
 
 def map_text(function: Callable[[bytes], Any], value: Tensor, dtype: DTypeLike = object) -> HostTensor:
-    texts = _to_bytes(value)
+    texts = to_bytes(value)
     result = np.empty(texts.size, dtype)
     for index, element in enumerate(texts.ravel()):
         result[index] = function(element)
@@ -80,7 +80,7 @@ def substr(input: Tensor, pos: Tensor, len: Tensor, unit: str = "BYTE", name: st
     """
     chars = _is_char(unit)
     # TensorFlow lets pos and len be one for all, or one for each text.
-    texts, starts, sizes = np.broadcast_arrays(_to_bytes(input), np.asarray(pos), np.asarray(len))
+    texts, starts, sizes = np.broadcast_arrays(to_bytes(input), np.asarray(pos), np.asarray(len))
     parts: list[bytes] = []
     for text, start, size in zip(texts.ravel(), starts.ravel(), sizes.ravel(), strict=True):
         whole = text.decode() if chars else text
@@ -102,9 +102,9 @@ def split(input: Tensor, sep: Tensor = None, maxsplit: int = -1, name: str | Non
     Source: tf.strings.split.
     """
     # An array of bytes objects, whatever was given.
-    texts = _to_bytes(input)
+    texts = to_bytes(input)
     # TensorFlow splits at white space for an empty separator, which bytes.split refuses.
-    mark = None if sep is None else _to_bytes(sep).item() or None
+    mark = None if sep is None else to_bytes(sep).item() or None
     parts = [t.split(mark, maxsplit) for t in texts.ravel()]
     if texts.ndim == 0:
         return as_host(to_text(parts[0]).reshape(-1))
@@ -120,8 +120,8 @@ def split(input: Tensor, sep: Tensor = None, maxsplit: int = -1, name: str | Non
 
 def join(inputs: Tensor, separator: Tensor = "", name: str | None = None) -> Tensor:
     """Joins the texts of several tensors, element by element. Source: tf.strings.join."""
-    parts = np.broadcast_arrays(*(_to_bytes(i) for i in inputs))
-    mark = _to_bytes(separator).item()
+    parts = np.broadcast_arrays(*(to_bytes(i) for i in inputs))
+    mark = to_bytes(separator).item()
     rows = [mark.join(row) for row in zip(*(p.ravel() for p in parts), strict=True)]
     return as_host(to_text(rows).reshape(parts[0].shape))
 
@@ -130,7 +130,7 @@ def reduce_join(
     inputs: Tensor, axis: AxisLike = None, keepdims: bool = False, separator: Tensor = "", name: str | None = None
 ) -> Tensor:
     """Joins the texts along an axis, or all of them. Source: tf.strings.reduce_join."""
-    texts, mark = _to_bytes(inputs), _to_bytes(separator).item()
+    texts, mark = to_bytes(inputs), to_bytes(separator).item()
     if axis is None:
         whole = to_text([mark.join(texts.ravel())])
         return as_host(whole.reshape((1,) * texts.ndim) if keepdims else whole.reshape(()))
@@ -140,6 +140,32 @@ def reduce_join(
     return as_host(np.expand_dims(rows, dispatch.to_static(axis)) if keepdims else rows)
 
 
+def unsorted_segment_join(
+    inputs: Tensor, segment_ids: Tensor, num_segments: SizeLike, separator: str = "", name: str | None = None
+) -> Tensor:
+    """Joins the texts of each segment, in their order; a segment without any is empty text.
+
+    Args:
+        inputs: Text.
+        segment_ids: The segment of each text: integers in the first dimensions of `inputs`.
+        num_segments: How many segments there are.
+        separator: Text between two.
+        name: Its name in a model_fn.
+
+    Raises:
+        ArgumentError: If a segment is not in [0, num_segments).
+
+    Source: tf.strings.unsorted_segment_join.
+    """
+    texts, ids, count = to_bytes(inputs), np.asarray(segment_ids), dispatch.to_static(num_segments)
+    if ids.size and not 0 <= ids.min() <= ids.max() < count:
+        raise ArgumentError(f"Segments must be in [0, {count}). Received: {ids.min()} to {ids.max()}.")
+    rest = texts.shape[ids.ndim :]
+    rows, ids = texts.reshape(ids.size, -1), ids.reshape(-1)
+    joined = [to_bytes(separator).item().join(column) for n in np.arange(count) for column in rows[ids == n].T]
+    return as_host(to_text(joined).reshape(count, *rest))
+
+
 def regex_replace(
     input: Tensor, pattern: Tensor, rewrite: Tensor, replace_global: bool = True, name: str | None = None
 ) -> Tensor:
@@ -147,7 +173,7 @@ def regex_replace(
 
     Source: tf.strings.regex_replace.
     """
-    expression, new = _compile_pattern(pattern), _to_bytes(rewrite).item()
+    expression, new = _compile_pattern(pattern), to_bytes(rewrite).item()
     # TensorFlow's RE2 writes the whole match as \0, Python's re as \g<0>.
     new = re.sub(rb"\\0", rb"\\g<0>", new)
     return map_text(lambda b: expression.sub(new, b, count=0 if replace_global else 1), input)
@@ -160,7 +186,7 @@ def regex_full_match(input: Tensor, pattern: Tensor, name: str | None = None) ->
 
 
 def _compile_pattern(pattern: Tensor) -> re.Pattern[bytes]:
-    expression = _to_bytes(pattern).item()
+    expression = to_bytes(pattern).item()
     try:
         # Python's re has no POSIX classes.
         return re.compile(expression.replace(rb"[:punct:]", re.escape(b"!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")))
@@ -222,26 +248,6 @@ def format(
     if len(rest) != len(values):
         raise ArgumentError(f"There must be one tensor per placeholder, {len(rest)}. Received: {len(values)}.")
     return as_host(first + "".join(format_value(v, summarize) + r for v, r in zip(values, rest, strict=True)))
-
-
-def unicode_transcode(
-    input: Tensor,
-    input_encoding: str,
-    output_encoding: str,
-    errors: str = "replace",
-    replacement_char: int = 65533,
-    replace_control_characters: bool = False,
-    name: str | None = None,
-) -> Tensor:
-    """Changes the encoding of text. Source: tf.strings.unicode_transcode.
-
-    `errors` is "strict" or "ignore", or "replace", with U+FFFD only. Control characters stay.
-    """
-    if replacement_char != 65533 or replace_control_characters:
-        raise ArgumentError(
-            "What cannot be decoded is replaced by U+FFFD, and control characters stay. Leave the options out."
-        )
-    return map_text(lambda b: b.decode(input_encoding, errors).encode(output_encoding), input)
 
 
 def to_hash_bucket_fast(input: Tensor, num_buckets: SizeLike, name: str | None = None) -> Tensor:

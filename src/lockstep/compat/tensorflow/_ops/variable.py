@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import contextlib
+import weakref
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -13,14 +15,11 @@ from keras.src.backend.common.stateless_scope import get_stateless_scope
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype
 from lockstep.compat.tensorflow._ops import dispatch
-from lockstep.compat.tensorflow._ops.indexing import (
-    tensor_scatter_nd_add,
-    tensor_scatter_nd_sub,
-    tensor_scatter_nd_update,
-)
 from lockstep.compat.tensorflow._ops.random_in_model import initializer_of
-from lockstep.compat.tensorflow._tensor import as_host
+from lockstep.compat.tensorflow._ops.variable_rows import RowUpdates
+from lockstep.compat.tensorflow._tensor import as_host, check_shape, device_name
 from lockstep.compat.tensorflow._types import DTypeLike, Initializer, ShapeLike, Trackable
+from lockstep.distribute import Strategy, get_strategy, has_strategy
 from lockstep.distribute.internal import InReplica, Mirrored
 from lockstep.errors import ArgumentError, UnsupportedError
 
@@ -45,7 +44,7 @@ class VariableSynchronization:
     ON_READ = "on_read"
 
 
-class Variable(keras.Variable):
+class Variable(RowUpdates, keras.Variable):
     """A value that can be changed, and that Keras' layers track.
 
     Attributes:
@@ -55,6 +54,8 @@ class Variable(keras.Variable):
     """
 
     keeps_replica_values = True
+    # A copy of a variable must not copy its strategy.
+    _made_under: weakref.ref[Strategy] | None = None
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class Variable(keras.Variable):
             trainable: Whether an optimizer changes it; by default true.
             validate_shape: Must be true: the shape is that of the first value.
             caching_device: Refused.
-            name: Its name.
+            name: Its name, in the scopes before each "/".
             variable_def: Refused.
             dtype: Type of the elements, by default that of the value; 64 bits become 32.
             import_scope: Refused.
@@ -110,16 +111,18 @@ class Variable(keras.Variable):
             raise UnsupportedError(f"A variable holds numbers. Received text: {value!r}. Keep it in a Python object.")
         if drawn is None and get_stateless_scope() is not None:
             drawn = _first_value(array)
-        super().__init__(
-            array if drawn is None else drawn,
-            None if drawn is None else tuple(array.shape),
-            # The name: Keras keeps text, and saves it.
-            dtype=dispatch.usable_dtype(xp, array.dtype if dtype is None else dtype).name,
-            trainable=not is_on_read if trainable is None else trainable,
-            aggregation=aggregation,
-            synchronization=synchronization,
-            name=name,
-        )
+        with _open_scopes(name) as last:
+            super().__init__(
+                array if drawn is None else drawn,
+                None if drawn is None else tuple(array.shape),
+                # The name: Keras keeps text, and saves it.
+                dtype=dispatch.usable_dtype(xp, array.dtype if dtype is None else dtype).name,
+                trainable=not is_on_read if trainable is None else trainable,
+                aggregation=aggregation,
+                synchronization=synchronization,
+                name=last,
+            )
+        self._made_under = weakref.ref(get_strategy()) if has_strategy() else None
         # TensorFlow may leave sizes open in shape=; Keras' variables have fixed ones.
         if shape is not None and tuple(shape) != tuple(self.shape):
             raise ArgumentError(f"shape must be that of the value, {tuple(self.shape)}. Received: {tuple(shape)}.")
@@ -141,15 +144,17 @@ class Variable(keras.Variable):
         """Creates a variable by an initializer of Keras; the other arguments are as for the constructor."""
         # The constructor takes TensorFlow's arguments, and would compute a first value.
         variable = cls.__new__(cls)
-        super(Variable, variable).__init__(
-            initializer,
-            shape,
-            dtype=dispatch.usable_dtype(dispatch.DEVICE, dtype).name,
-            trainable=trainable is not False,
-            aggregation=aggregation,
-            synchronization=synchronization,
-            name=name,
-        )
+        with _open_scopes(name) as last:
+            super(Variable, variable).__init__(
+                initializer,
+                shape,
+                dtype=dispatch.usable_dtype(dispatch.DEVICE, dtype).name,
+                trainable=trainable is not False,
+                aggregation=aggregation,
+                synchronization=synchronization,
+                name=last,
+            )
+        variable._made_under = weakref.ref(get_strategy()) if has_strategy() else None
         return variable
 
     def assign(self, value: Tensor, use_locking: bool = False, name: str | None = None, read_value: bool = True) -> Any:
@@ -176,6 +181,33 @@ class Variable(keras.Variable):
         return self.value
 
     @property
+    def distribute_strategy(self) -> Any:
+        """The strategy in whose scope it was made; an AttributeError, as in TensorFlow, if there was none."""
+        strategy = self._made_under and self._made_under()
+        if strategy is None:
+            raise AttributeError(f"{self.path} was made outside of a strategy's scope: it has no distribute_strategy.")
+        return strategy
+
+    @property
+    def device(self) -> str:
+        """TensorFlow's name of the device that holds it, the first if there are several."""
+        value = self.value
+        devices = [] if isinstance(value, Tracer) else sorted(value.devices(), key=lambda device: device.id)
+        return device_name(devices[0] if devices else None)
+
+    def is_initialized(self, name: str | None = None) -> Any:
+        """Returns true: a variable has its first value from the start."""
+        return as_host(np.asarray(True))
+
+    def load(self, value: Tensor, session: None = None) -> None:
+        """Sets the value, as `assign`."""
+        self.assign(value)
+
+    def set_shape(self, shape: ShapeLike) -> None:
+        """Raises ArgumentError unless the shape is one that the variable has."""
+        check_shape(self, shape)
+
+    @property
     def initializer(self) -> None:
         """`None`, as in TensorFlow outside of graphs: a variable has its first value from the start."""
         return None
@@ -184,18 +216,6 @@ class Variable(keras.Variable):
         """Returns the value as a tensor."""
         return self.value
 
-    def scatter_nd_update(self, indices: Tensor, updates: Tensor, name: str | None = None) -> Any:
-        """Sets elements at index vectors."""
-        return self.assign(tensor_scatter_nd_update(self, indices, updates))
-
-    def scatter_nd_add(self, indices: Tensor, updates: Tensor, name: str | None = None) -> Any:
-        """Adds to elements at index vectors."""
-        return self.assign(tensor_scatter_nd_add(self, indices, updates))
-
-    def scatter_nd_sub(self, indices: Tensor, updates: Tensor, name: str | None = None) -> Any:
-        """Subtracts from elements at index vectors."""
-        return self.assign(tensor_scatter_nd_sub(self, indices, updates))
-
     def get_shape(self) -> Any:
         """Returns the shape."""
         return as_host(np.empty(tuple(self.shape), np.bool_)).shape
@@ -203,6 +223,16 @@ class Variable(keras.Variable):
     def numpy(self) -> Any:
         """Returns the value as a numpy array, or a numpy scalar."""
         return np.asarray(self.value)[()]
+
+
+@contextlib.contextmanager
+def _open_scopes(name: str | None) -> Generator[str | None]:
+    """Opens the scope "dense" for the name "dense/kernel", as Keras wants it; gives the rest of the name."""
+    *scopes, last = (name or "").split("/")
+    with contextlib.ExitStack() as stack:
+        for scope in filter(None, scopes):
+            stack.enter_context(keras.name_scope(scope))
+        yield last or None
 
 
 def _first_value(array: Any) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from lockstep.compat.tensorflow._types import PathLike as _PathLike
 from lockstep.compat.tensorflow._types import Text as _Text
 from lockstep.errors import ArgumentError as _ArgumentError
 
-_LAZY = {"v1": f"{__name__}.v1", "v2": "lockstep.compat.tensorflow"}
+_LAZY = {"v1": f"{__name__}.v1", "v2": f"{__name__}.v2"}
 
 __all__ = ["as_bytes", "as_str", "as_str_any", "as_text", "path_to_str", "v1", "v2"]
 

@@ -12,9 +12,9 @@ from lockstep.compat.tensorflow.config import _devices, _settings
 from lockstep.compat.tensorflow.config._devices import *
 from lockstep.compat.tensorflow.config._settings import *
 
-_LAZY = {name: f"{__name__}.{name}" for name in ("experimental", "optimizer")}
+_LAZY = {name: f"{__name__}.{name}" for name in ("experimental", "optimizer", "threading")}
 
-__all__ = ["experimental", "optimizer"]
+__all__ = ["experimental", "optimizer", "threading"]
 __all__ += _devices.__all__
 __all__ += _settings.__all__
 

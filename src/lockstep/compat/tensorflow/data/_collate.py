@@ -12,7 +12,8 @@ import numpy as np
 from lockstep._types import PyTree
 from lockstep.compat.tensorflow._composite_elements import stack_rows
 from lockstep.compat.tensorflow._dtypes import DType, as_dtype
-from lockstep.compat.tensorflow._ragged_tensor import RaggedTensor, RaggedTensorSpec
+from lockstep.compat.tensorflow._ragged_spec import RaggedTensorSpec
+from lockstep.compat.tensorflow._ragged_tensor import RaggedTensor
 from lockstep.compat.tensorflow._shape import TensorShape
 from lockstep.compat.tensorflow._sparse_tensor import SparseTensor, SparseTensorSpec
 from lockstep.compat.tensorflow._types import DTypeLike, ShapeLike

@@ -12,6 +12,9 @@ from typing import Any as _Any
 
 from lockstep._types import Tensor as _Tensor
 from lockstep.compat.tensorflow import _forward, _missing
+from lockstep.compat.tensorflow._ops.jpeg import decode_and_crop_jpeg as decode_and_crop_jpeg
+from lockstep.compat.tensorflow._ops.jpeg import extract_jpeg_shape as extract_jpeg_shape
+from lockstep.compat.tensorflow._ops.jpeg import is_jpeg as is_jpeg
 from lockstep.compat.tensorflow.io import _files
 from lockstep.compat.tensorflow.io._files import *
 
@@ -24,7 +27,7 @@ _NAMES = (
     "serialize_tensor",
 )
 
-__all__ = ["gfile", *_NAMES]
+__all__ = ["decode_and_crop_jpeg", "extract_jpeg_shape", "gfile", "is_jpeg", *_NAMES]
 __all__ += _files.__all__
 
 _other = _missing.getter(__name__, _LAZY)

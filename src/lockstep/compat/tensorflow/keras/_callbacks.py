@@ -16,7 +16,37 @@ from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.training.callbacks import BackupAndRestore as _BackupAndRestore
 from lockstep.training.callbacks import TensorBoard as TensorBoard
 
-__all__ = ["BackupAndRestore", "ModelCheckpoint", "TensorBoard"]
+__all__ = ["BackupAndRestore", "LearningRateScheduler", "ModelCheckpoint", "ReduceLROnPlateau", "TensorBoard"]
+
+
+def _rename_rate(logs: dict[str, float] | None) -> None:
+    # Programs read history["lr"].
+    if logs and "learning_rate" in logs:
+        logs["lr"] = logs.pop("learning_rate")
+
+
+class LearningRateScheduler(keras.callbacks.LearningRateScheduler):
+    """Sets the learning rate of each epoch by a function, and logs it as `lr`.
+
+    Source: `tf.keras.callbacks.LearningRateScheduler`.
+    """
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Logs the learning rate."""
+        super().on_epoch_end(epoch, logs)
+        _rename_rate(logs)
+
+
+class ReduceLROnPlateau(keras.callbacks.ReduceLROnPlateau):
+    """Lowers the learning rate when a quantity no longer improves, and logs it as `lr`.
+
+    Source: `tf.keras.callbacks.ReduceLROnPlateau`.
+    """
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Looks at the quantity, and logs the learning rate."""
+        super().on_epoch_end(epoch, logs)
+        _rename_rate(logs)
 
 
 class ModelCheckpoint(keras.callbacks.ModelCheckpoint):

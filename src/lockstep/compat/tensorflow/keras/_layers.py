@@ -30,8 +30,8 @@ _LATE = {
     "DenseFeatures": "lockstep.estimator.feature_column",
     "HashedCrossing": f"{_HERE}.hashing",
     "Hashing": f"{_HERE}.hashing",
-    "IntegerLookup": f"{_HERE}.index_lookup",
-    "StringLookup": f"{_HERE}.index_lookup",
+    "IntegerLookup": f"{_HERE}.lookup_layers",
+    "StringLookup": f"{_HERE}.lookup_layers",
     "TextVectorization": f"{_HERE}.text_vectorization",
 }
 
@@ -64,7 +64,8 @@ def _input_layer(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 def _embedding(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     kwargs = dict(arguments)
     length = kwargs.pop("input_length", None)
-    if length is not None and "input_shape" not in kwargs and "batch_input_shape" not in kwargs:
+    if "input_shape" not in kwargs and "batch_input_shape" not in kwargs:
+        # Without a length, too: a sequential model that begins with it is built at once.
         kwargs["input_shape"] = tuple(length) if isinstance(length, (tuple, list)) else (length,)
     return kwargs
 

@@ -9,19 +9,20 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
 import uuid
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import h5py
 from keras.src.saving import saving_api, saving_lib
 
-from lockstep._types import Model
+from lockstep._types import Layer, Model
 from lockstep.checkpoint.internal import Bundle, is_bundle, naming, remove, take_place
 from lockstep.checkpoint.internal import atomic as _atomic
 from lockstep.checkpoint.internal import of_tensorflow as _of_tensorflow
@@ -33,6 +34,7 @@ from lockstep.errors import ArgumentError, DataNotFoundError, InputError
 _PARTS = ("assets", "model.weights.h5", "metadata.json", "config.json")
 _WEIGHTS = ".weights.h5"
 # Programs look whether the index exists; this says what it is to whoever opens it.
+WAITING = "_lockstep_restored_when_built"
 _FORMAT = {"format": "keras-weights-h5", "written_by": "lockstep"}
 
 
@@ -95,27 +97,70 @@ def whole_file(target: Path, suffix: str = "") -> Generator[Path]:
         yield Path(temporary)
 
 
+def when_built(layer: Layer, restore: Callable[[], None], saved: Mapping[str, Any] | None = None) -> None:
+    """Restores a layer that is not built as soon as it is, before it computes; the last call counts.
+
+    Args:
+        layer: The layer or model.
+        restore: Gives the variables their values.
+        saved: The values, by the names that a checkpoint has for them: a save before that keeps them.
+    """
+    held = vars(layer)
+    # What an earlier call has put there is dropped with its values.
+    build = held[WAITING][0] if WAITING in held else layer.build
+
+    @functools.wraps(build)
+    def build_and_restore(*args: Argument, **kwargs: Argument) -> None:
+        # Not by setattr: Keras tracks what is assigned.
+        held["build"] = build
+        build(*args, **kwargs)
+        del held[WAITING]
+        restore()
+
+    held[WAITING] = build, dict(saved or {})
+    held["build"] = build_and_restore
+
+
 class Restored:
-    """Status object that `load_weights` of a checkpoint returns: everything was restored.
+    """Status object that `load_weights` of a checkpoint returns: everything was restored, or waits for its layer.
+
+    Args:
+        waiting: The layers that are not built yet, whose values wait for that.
 
     Source: the status object of `tf.train.Checkpoint.restore`.
     """
 
+    def __init__(self, waiting: Sequence[Layer] = ()) -> None:
+        self._waiting = list(waiting)
+
     def assert_consumed(self) -> Restored:
-        """Does nothing: every weight was restored."""
+        """Checks that every weight was restored.
+
+        Raises:
+            AssertionError: If a layer that is not built has yet to take its values.
+        """
+        names = [layer.name for layer in self._waiting if WAITING in vars(layer)]
+        if names:
+            raise AssertionError(f"Values wait for layers that are not built: {', '.join(names)}. Call them before.")
         return self
 
     def assert_existing_objects_matched(self) -> Restored:
-        """Does nothing: every weight was restored."""
+        """Does nothing: every weight that is there was restored."""
         return self
 
     def assert_nontrivial_match(self) -> Restored:
-        """Does nothing: every weight was restored."""
+        """Does nothing: a checkpoint without a match is an error before."""
         return self
 
     def expect_partial(self) -> Restored:
         """Does nothing: every weight was restored."""
         return self
+
+    def initialize_or_restore(self, session: None = None) -> None:
+        """Does nothing: values are there once `restore` has returned."""
+
+    def run_restore_ops(self, session: None = None) -> None:
+        """Does nothing: values are there once `restore` has returned."""
 
 
 def write_checkpoint(model: Model, prefix: str | os.PathLike[str]) -> None:
@@ -126,8 +171,14 @@ def write_checkpoint(model: Model, prefix: str | os.PathLike[str]) -> None:
     """
     target = Path(os.path.abspath(prefix))
     _of_tensorflow.refuse_at(target)
-    with whole_file(_weights(target), _WEIGHTS) as temporary:
-        saving_api.save_weights(model, str(temporary))
+    # A model that was never called has no weights, and Keras 2 saves none; Keras 3 refuses.
+    was_built = model.built
+    model.built = True
+    try:
+        with whole_file(_weights(target), _WEIGHTS) as temporary:
+            saving_api.save_weights(model, str(temporary))
+    finally:
+        model.built = was_built
     # After the weights: a program that sees the index finds them whole.
     with whole_file(_index(target)) as temporary:
         temporary.write_text(json.dumps(_FORMAT))
@@ -156,6 +207,9 @@ def read_checkpoint(model: Model, prefix: str | os.PathLike[str], **options: Arg
         return Restored()
     if not weights.exists():
         raise DataNotFoundError(f"No weights were saved at {target}: neither {weights.name} nor an index is there.")
+    if not model.built:
+        when_built(model, lambda: load_into(model, weights, **options))
+        return Restored([model])
     load_into(model, weights, **options)
     return Restored()
 

@@ -6,6 +6,7 @@ host, and what they give is what the compiled rest of the model takes.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -217,6 +218,31 @@ def build_for(model: Model, inputs: PyTree) -> None:
     model._maybe_rebuild()
 
 
+def columns_of(model: Model) -> Any:
+    """Returns the layer of feature columns that a model begins with, or None."""
+    # Only programs with columns import those.
+    if "lockstep.estimator.feature_column" not in sys.modules:
+        return None
+    from lockstep.compat.tensorflow.keras import _column_inputs
+
+    return _column_inputs.columns_of(model)
+
+
+def _encode_data(layer: Any, data: Any) -> Any:
+    """Returns data for fit, evaluate or predict of a model with feature columns, with integers in place of text."""
+    from lockstep.compat.tensorflow.keras._column_inputs import encode
+
+    def encode_element(*element: Argument) -> Any:
+        features, rest = encode(layer, element[0]), element[1:]
+        return (features, *rest) if rest else features
+
+    if hasattr(data, "element_spec") and hasattr(data, "map"):
+        return data.map(encode_element)
+    if isinstance(data, Iterator):
+        return (encode_element(*one) if isinstance(one, tuple) else encode_element(one) for one in data)
+    return encode(layer, data)
+
+
 def prepare_data(model: Model, data: Any, method: str) -> Any:
     """Returns data for fit, evaluate or predict with the host's part of the model computed, if it has one.
 
@@ -228,6 +254,9 @@ def prepare_data(model: Model, data: Any, method: str) -> Any:
     Raises:
         UnsupportedError: For data of other kinds.
     """
+    columns = None if data is None or is_prepared(data) else columns_of(model)
+    if columns is not None:
+        return _encode_data(columns, data)
     if is_prepared(data) or data is None or not has_host_layers(model):
         return data
     is_dataset = hasattr(data, "element_spec") and hasattr(data, "map")

@@ -13,8 +13,6 @@ from lockstep.errors import UnsupportedError
 __all__ = ["audio_dataset_from_directory", "get_file", "image_dataset_from_directory", "multi_gpu_model"]
 __all__ += ["text_dataset_from_directory", "timeseries_dataset_from_array"]
 
-_INSTEAD = "Write the data set with lockstep.data.Dataset: list_files or from_tensor_slices, map, batch."
-
 
 def multi_gpu_model(*args: Argument, **kwargs: Argument) -> Any:
     """Says what replaced it. Source: `tf.keras.utils.multi_gpu_model`, which TensorFlow removed in 2.4.
@@ -30,30 +28,38 @@ def multi_gpu_model(*args: Argument, **kwargs: Argument) -> Any:
 
 def _forward(name: str) -> Callable[..., Any]:
     def function(*args: Argument, **kwargs: Argument) -> Any:
-        return _find(name)(*args, **kwargs)
+        # Looked up in each call, so that a test can replace it there.
+        found = getattr(importlib.import_module("lockstep.data"), name)(*args, **kwargs)
+        return tuple(map(_of_tensors, found)) if isinstance(found, tuple) else _of_tensors(found)
 
-    function.__name__ = name
-    # `lockstep scan` believes a docstring that begins with an error, so it must tell what this version has.
-    present = hasattr(importlib.import_module("lockstep.data"), name)
-    function.__doc__ = (
-        f"Calls `lockstep.data.{name}`. Source: `tf.keras.utils.{name}`."
-        if present
-        else f"Raises an error: lockstep.data has no {name}. {_INSTEAD}\n\nSource: `tf.keras.utils.{name}`."
-    )
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Returns `lockstep.data.{name}` of tensors.\n\nSource: tf.keras.utils.{name}."
     return function
 
 
-def _find(name: str) -> Callable[..., Any]:
-    try:
-        # Looked up in each call, so that a test can replace it there.
-        return getattr(importlib.import_module("lockstep.data"), name)
-    except (ModuleNotFoundError, AttributeError) as error:
-        raise UnsupportedError(
-            f"keras.utils.{name} needs lockstep.data.{name}, which this version of lockstep lacks. {_INSTEAD}"
-        ) from error
+def _of_tensors(dataset: Any) -> Any:
+    from lockstep.compat.tensorflow.data._dataset import from_lockstep
+
+    made: Any = from_lockstep(dataset)
+    if hasattr(dataset, "class_names"):
+        made.class_names = dataset.class_names
+    return made
 
 
-audio_dataset_from_directory = _forward("audio_dataset_from_directory")
+def audio_dataset_from_directory(*args: Argument, **kwargs: Argument) -> Any:
+    """Raises an error: sound is read by other libraries.
+
+    Raises:
+        UnsupportedError: Always.
+
+    Source: tf.keras.utils.audio_dataset_from_directory.
+    """
+    raise UnsupportedError(
+        "keras.utils.audio_dataset_from_directory is not available. Write the data set with tf.data.Dataset: "
+        "list_files, map with tf.audio.decode_wav of tf.io.read_file, padded_batch."
+    )
+
+
 image_dataset_from_directory = _forward("image_dataset_from_directory")
 text_dataset_from_directory = _forward("text_dataset_from_directory")
 timeseries_dataset_from_array = _forward("timeseries_dataset_from_array")

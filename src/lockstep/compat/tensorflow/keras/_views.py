@@ -54,6 +54,7 @@ _MOVED: dict[str, dict[str, str]] = {
     "experimental": {
         **dict.fromkeys(("CosineDecay", "CosineDecayRestarts"), "keras.optimizers.schedules"),
         "SidecarEvaluator": f"{_HERE}._sidecar",
+        **dict.fromkeys(("LinearModel", "WideDeepModel"), f"{_HERE}._premade"),
     },
     "layers.experimental": {
         "EinsumDense": "keras.layers",
@@ -87,9 +88,7 @@ _ADVICE: dict[str, str] = {
     "callbacks.BaseLogger": "Keras 3 averages metrics itself; leave the callback out.",
     "callbacks.SidecarEvaluatorModelExport": "Use callbacks.ModelCheckpoint, and an evaluator task that loads it.",
     "dtensor": "Shard with keras.distribution, or train under a strategy of lockstep.distribute.",
-    "experimental.LinearModel": "Write it as keras.Sequential([keras.layers.Dense(units)]).",
     "experimental.SequenceFeatures": "Use keras.layers preprocessing layers.",
-    "experimental.WideDeepModel": "Add the outputs of two models with the functional API.",
     "layers.AbstractRNNCell": "Derive the cell from keras.layers.Layer, with state_size and output_size.",
     "layers.LocallyConnected1D": "Keras 3 has no locally connected layers; write one from keras.layers.Layer.",
     "layers.LocallyConnected2D": "Keras 3 has no locally connected layers; write one from keras.layers.Layer.",

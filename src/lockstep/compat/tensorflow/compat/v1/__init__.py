@@ -27,12 +27,13 @@ from lockstep.compat.tensorflow.compat.v1._initializers import *
 from lockstep.compat.tensorflow.compat.v1._scopes import *
 from lockstep.compat.tensorflow.compat.v1._switches import *
 from lockstep.compat.tensorflow.compat.v1._variables import *
+from lockstep.compat.tensorflow.version import VERSION as __version__  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 _LAZY = {
     name: f"{__name__}.{name}"
     for name in (
-        *("app", "data", "estimator", "feature_column", "gfile", "layers", "logging", "losses", "metrics", "nn"),
-        *("python_io", "random", "saved_model", "summary", "train"),
+        *("app", "data", "estimator", "feature_column", "gfile", "image", "initializers", "layers", "logging"),
+        *("losses", "metrics", "nn", "python_io", "random", "saved_model", "summary", "train"),
     )
 }
 # Imported late: all of lockstep.estimator comes with them.
@@ -40,7 +41,8 @@ _SETTINGS = ("ConfigProto", "GPUOptions")
 # Messages of event files, whose library is large.
 _MESSAGES = ("Event", "SessionLog", "Summary")
 
-__all__ = ["ConfigProto", "GPUOptions", "app", "data", "layers", "logging", "losses", "metrics", "nn", "saved_model"]
+__all__ = ["ConfigProto", "GPUOptions", "app", "data", "image", "initializers", "layers", "logging", "losses"]
+__all__ += ["metrics", "nn", "saved_model"]
 __all__ += ["summary", "train"]
 __all__ += _checks.__all__
 __all__ += _collections.__all__

@@ -9,6 +9,7 @@ import numpy as np
 
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._ops import checks
+from lockstep.compat.tensorflow._ops.make import describe
 from lockstep.compat.tensorflow._ops.training import group
 from lockstep.compat.tensorflow._types import Argument
 
@@ -30,9 +31,7 @@ def _make(name: str, arguments: tuple[str, ...]) -> Any:
         getattr(checks, name)(**given)
         return group()
 
-    check.__name__ = check.__qualname__ = name
-    check.__doc__ = f"Checks as tf.debugging.{name} does; returns an update. Source: tf.compat.v1.{name}."
-    return check
+    return describe(check, f"tf.compat.v1.{name}", f"Checks as tf.debugging.{name} does; returns an update")
 
 
 _PAIR, _ONE = ("x", "y"), ("x",)

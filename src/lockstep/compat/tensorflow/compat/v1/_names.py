@@ -30,6 +30,16 @@ RENAMED = {
         "encode_base64 matching_files parse_example parse_single_example parse_single_sequence_example parse_tensor "
         "read_file serialize_tensor write_file",
     ),
+    **_in("math", "angle is_non_decreasing is_strictly_increasing scalar_mul"),
+    **{
+        f"sparse_{name}": f"sparse.{name}"
+        for name in (
+            *("add", "concat", "fill_empty_rows", "mask", "maximum", "minimum", "reduce_max", "reduce_sum", "reorder"),
+            *("reset_shape", "reshape", "retain", "slice", "softmax", "split", "to_indicator", "transpose"),
+        )
+    },
+    "sparse_tensor_dense_matmul": "sparse.sparse_dense_matmul",
+    "sparse_tensor_to_dense": "sparse.to_dense",
     **_in("linalg", "cholesky cholesky_solve cross diag matrix_transpose qr svd trace"),
     **_in("strings", "reduce_join regex_replace substr"),
     **_in("signal", "fft fft2d ifft ifft2d"),
@@ -58,7 +68,6 @@ RENAMED = {
     "random_normal": "random.normal",
     "random_shuffle": "random.shuffle",
     "random_uniform": "random.uniform",
-    "realdiv": "math.truediv",
     "self_adjoint_eig": "linalg.eigh",
     "self_adjoint_eigvals": "linalg.eigvalsh",
     "set_random_seed": "random.set_seed",
@@ -85,6 +94,8 @@ _ARGUMENTS: dict[str, dict[str, str]] = {
         _REDUCTION,
     ),
     "reduce_sum": _REDUCTION,
+    "sparse_reduce_sum": {**_REDUCTION, "reduction_axes": "axis"},
+    "sparse_reduce_max": {**_REDUCTION, "reduction_axes": "axis"},
     "count_nonzero": {**_REDUCTION, "input_tensor": "input"},
     "argmax": {"dimension": "axis"},
     "argmin": {"dimension": "axis"},

@@ -17,11 +17,12 @@ from keras.src.backend.common.name_scope import current_path
 
 from lockstep.compat.tensorflow._dtypes import as_dtype, float32
 from lockstep.compat.tensorflow._ops import dispatch
+from lockstep.compat.tensorflow._ops.named import model_fn_scope
 from lockstep.compat.tensorflow._ops.variable import Variable
 from lockstep.compat.tensorflow._types import Argument, DTypeLike, Initializer, ShapeLike
 from lockstep.compat.tensorflow.compat.v1 import _initializers
 from lockstep.compat.tensorflow.compat.v1._collections import GraphKeys, join_collections
-from lockstep.errors import ArgumentError, UnsupportedError
+from lockstep.errors import ArgumentError, StartupOrderError, UnsupportedError
 
 __all__ = ["AUTO_REUSE", "get_local_variable", "get_variable", "get_variable_scope", "variable_scope"]
 
@@ -202,7 +203,9 @@ def get_variable(
     synchronization: str = "auto",
     aggregation: str = "none",
 ) -> Any:
-    """Returns the variable of a name in the variable scope that is open; makes it if that allows; in a model_fn.
+    """Returns the variable of a name in the variable scope that is open; makes it if that allows.
+
+    Outside of a model_fn each call makes a variable, as in TensorFlow's eager mode.
 
     Args:
         name: Its name.
@@ -221,7 +224,7 @@ def get_variable(
         aggregation: Of `tf.VariableAggregation`.
 
     Raises:
-        StartupOrderError: Outside of a model_fn.
+        StartupOrderError: Outside of a model_fn, with `collections` or in a scope with reuse=True.
         ArgumentError: It exists and is not to be reused, or the other way round; or the shape does not fit.
 
     Source: tf.compat.v1.get_variable.
@@ -240,9 +243,18 @@ def get_variable(
         variable = Variable.from_initializer(chosen, sizes, kind, trainable, name, synchronization, aggregation)
         variable.regularizer = scope.regularizer if regularizer is None else regularizer
         variable.constraint = constraint
-        join_collections(variable, collections)
+        if model_fn_scope() is not None:
+            join_collections(variable, collections)
         return variable
 
+    # As TensorFlow in eager mode: nothing keeps variables by their names, so each call makes one.
+    if model_fn_scope() is None:
+        if collections is not None or scope.reuse is True:
+            raise StartupOrderError(
+                "Outside of a model_fn each call of get_variable makes a variable, which is in no collection. "
+                "Received: collections= or reuse=True. Keep the variable in an attribute, and leave them out."
+            )
+        return make()
     # A variable is made once; its type and initializer are then what they were.
     shared = find_or_make("Variable", name, None, make)
     if shape is not None and tuple(shared.shape) != dispatch.to_shape(shape):

@@ -8,6 +8,7 @@ from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import float32, float64, int32, int64
 from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._ops.create import cast
+from lockstep.compat.tensorflow._ops.make import describe
 
 __all__ = ["disable_control_flow_v2", "disable_eager_execution", "disable_resource_variables"]
 __all__ += ["disable_tensor_equality", "disable_v2_behavior", "disable_v2_tensorshape", "enable_control_flow_v2"]
@@ -21,9 +22,7 @@ def _switch(name: str, effect: str) -> Any:
     def switch() -> None:
         return None
 
-    switch.__name__ = switch.__qualname__ = name
-    switch.__doc__ = f"Changes nothing: {effect}. Source: tf.compat.v1.{name}."
-    return switch
+    return describe(switch, f"tf.compat.v1.{name}", f"Changes nothing: {effect}")
 
 
 _MODE = "there are no graphs to switch to; Estimator compiles model functions by itself"

@@ -55,6 +55,7 @@ _TRAIN = "lockstep.compat.tensorflow.train"
 _DATA = (
     *("BytesList", "ClusterSpec", "Example", "Feature", "FeatureList", "FeatureLists", "Features", "FloatList"),
     *("Int64List", "SequenceExample", "latest_checkpoint", "Checkpoint", "CheckpointManager"),
+    "ExponentialMovingAverage",
 )
 
 __all__ = [*_HOMES, *_DATA, "summary_iterator"]

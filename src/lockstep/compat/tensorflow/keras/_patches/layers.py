@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, ValuesView
 from types import SimpleNamespace
 from typing import Any
 
 import keras
+import numpy as np
 from keras.src import tree
 from keras.src.backend.common import KerasVariable
 
@@ -79,6 +80,25 @@ def _set_when_built(layer: Layer, initial: PyTree) -> None:
         layer.build = build_and_set
 
 
+@replaces(keras.layers.Layer, "__call__")
+def _call(original: Callable[..., Any], self: Layer, *args: Argument, **kwargs: Argument) -> Any:
+    """Takes numbers in lists, and views of dicts, for the first input."""
+    if args:
+        first = args[0]
+        if isinstance(first, ValuesView):
+            args = (list(first), *args[1:])
+        elif isinstance(first, list) and _holds_numbers(first):
+            args = (np.asarray(first, keras.config.floatx()), *args[1:])
+    return original(self, *args, **kwargs)
+
+
+def _holds_numbers(values: Any) -> bool:
+    while isinstance(values, list) and values:
+        values = values[0]
+    return type(values) in (int, float)
+
+
+@replaces(keras.layers.Layer, "add_variable")
 @replaces(keras.layers.Layer, "add_weight")
 def _add_weight(original: Callable[..., Any], self: Layer, *args: Argument, **kwargs: Argument) -> Any:
     """Takes its arguments in Keras 2's order, too, which begins with the name."""
@@ -143,6 +163,13 @@ def _reset_states(self: Layer) -> None:
     for layer in self._flatten_layers(include_self=False):
         if hasattr(layer, "reset_state") and getattr(layer, "stateful", False):
             layer.reset_state()
+
+
+@adds(keras.layers.Layer, "submodules")
+@property
+def _submodules(self: Layer) -> tuple[Any, ...]:
+    """Returns the layers below this one."""
+    return tuple(self._flatten_layers(include_self=False, recursive=True))
 
 
 @replaces(keras.Sequential, "add")

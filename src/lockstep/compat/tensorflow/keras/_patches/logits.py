@@ -20,6 +20,7 @@ from keras.src.backend.jax import nn as keras_nn
 
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._logits import find, remember
+from lockstep.compat.tensorflow._ops.activations import derivative_of_distributions
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._patches._patch import is_called_by_us
 
@@ -57,13 +58,19 @@ def _record(name: str, op: str) -> None:
     setattr(keras_nn, name, function)
 
 
-def _use_logits(name: str, op: str, of_probabilities: Callable[..., Any] | None = None) -> None:
+def _use_logits(
+    name: str,
+    op: str,
+    of_probabilities: Callable[..., Any] | None = None,
+    of_logits: Callable[..., Any] | None = None,
+) -> None:
     """Lets a crossentropy of Keras' backend compute from the logits behind its argument.
 
     Args:
         name: The name of the function.
         op: Which operation makes its argument of logits, in compiled code.
         of_probabilities: Computes it where there are no logits, from labels and probabilities; default: as Keras 3.
+        of_logits: Computes it of labels and logits; default: as Keras 3.
     """
     original: Callable[..., Any] = getattr(keras_nn, name)
 
@@ -75,6 +82,8 @@ def _use_logits(name: str, op: str, of_probabilities: Callable[..., Any] | None 
             return original(target, output, from_logits, *args, **kwargs)
         logits = find(output, op)
         if logits is None:
+            if from_logits and of_logits is not None:
+                return of_logits(original, target, output, *args, **kwargs)
             if from_logits or of_probabilities is None:
                 return original(target, output, from_logits, *args, **kwargs)
             return of_probabilities(original, target, output, *args, **kwargs)
@@ -84,6 +93,8 @@ def _use_logits(name: str, op: str, of_probabilities: Callable[..., Any] | None 
                 "no logits. The logits before the activation are used. Was this intended?",
                 stacklevel=2,
             )
+        if of_logits is not None:
+            return of_logits(original, target, logits, *args, **kwargs)
         return original(target, logits, True, *args, **kwargs)
 
     setattr(keras_nn, name, crossentropy)
@@ -92,6 +103,14 @@ def _use_logits(name: str, op: str, of_probabilities: Callable[..., Any] | None 
 def _clip(output: Tensor) -> Any:
     output = jnp.asarray(output)
     return jnp.clip(output, keras.config.epsilon(), 1.0 - keras.config.epsilon())
+
+
+def _categorical_of_logits(
+    original: Callable[..., Any], target: Tensor, logits: Tensor, axis: int = -1, **kwargs: Argument
+) -> Any:
+    loss = original(target, logits, True, axis, **kwargs)
+    # TensorFlow's derivative takes labels for distributions, whatever they add up to.
+    return loss + derivative_of_distributions(jnp.asarray(target, loss.dtype), logits, axis)
 
 
 def _sparse_of_probabilities(
@@ -123,6 +142,6 @@ def _steeper_hard_sigmoid(x: Tensor) -> Any:
 keras_nn.hard_sigmoid = _steeper_hard_sigmoid
 _record("softmax", "Softmax")
 _record("sigmoid", "Sigmoid")
-_use_logits("categorical_crossentropy", "Softmax")
+_use_logits("categorical_crossentropy", "Softmax", None, _categorical_of_logits)
 _use_logits("sparse_categorical_crossentropy", "Softmax", _sparse_of_probabilities)
 _use_logits("binary_crossentropy", "Sigmoid", _binary_of_probabilities)

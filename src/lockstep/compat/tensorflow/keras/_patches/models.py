@@ -17,10 +17,12 @@ from keras.src.trainers.compile_utils import CompileMetrics
 from keras.src.trainers.trainer import Trainer
 
 from lockstep._types import Model, PyTree, Tensor
+from lockstep.compat.tensorflow._ops.model_seeds import give_seed
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._alias import warn_once
 from lockstep.compat.tensorflow.keras._compile import name_arguments
 from lockstep.compat.tensorflow.keras._patches._patch import adds, is_ours, replaces, replaces_property
+from lockstep.compat.tensorflow.keras._patches.steps import adapt_steps
 from lockstep.compat.tensorflow.keras._text_inputs import prepare_data
 from lockstep.errors import UnsupportedError
 
@@ -172,9 +174,12 @@ def _change_reading(name: str) -> None:
         base = getattr(super(keras.Model, self), name)
         if not is_ours(self):
             return base(*args, **kwargs)
+        give_seed(self)
+        args, kwargs = _arrays_of_lists(args, kwargs)
         asked = {key: kwargs.pop(key) for key in _READING if key in kwargs}
         # x is the first argument of all three methods.
         source = args[0] if args else kwargs.get("x")
+        adapt_steps(self, source, kwargs.get("validation_data"))
         for data in (source, kwargs.get("validation_data")):
             if _is_sequence(data):
                 _prepare_sequence(data, asked)
@@ -200,6 +205,21 @@ def _change_reading(name: str) -> None:
     adds(keras.Model, f"{name}_generator")(generator_form)
     generator_form.__name__ = f"{name}_generator"
     generator_form.__doc__ = f"Keras 2's older form of `{name}` for generators and sequences; `{name}` does the same."
+
+
+def _arrays_of_lists(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns the arguments with arrays in place of lists of numbers, which Keras 3 refuses: `predict([100.0])`."""
+
+    def convert(value: Any) -> Any:
+        if not isinstance(value, (list, tuple)) or not value:
+            return value
+        leaves = tree.flatten(value)
+        return np.asarray(value) if all(type(leaf) in (int, float) for leaf in leaves) else value
+
+    # x, and the targets of fit and evaluate.
+    return tuple(convert(a) if i < 2 else a for i, a in enumerate(args)), {
+        key: convert(value) if key in ("x", "y", "sample_weight") else value for key, value in kwargs.items()
+    }
 
 
 def _order_results(model: Model, result: Any) -> Any:

@@ -35,8 +35,24 @@ def _init_with_rate(
     *args: Argument,
     **kwargs: Argument,
 ) -> None:
+    _refuse_keras_2_rules(type(self))
     rate = kwargs.pop("lr", learning_rate)
     original(self, as_rate(rate), *args, **kwargs)
+
+
+# Methods in which classes of programs for Keras 2 write their rule; Keras 3 calls none of them.
+_RULES = ("_resource_apply_dense", "_resource_apply_sparse", "_create_slots", "get_updates")
+
+
+def _refuse_keras_2_rules(cls: type) -> None:
+    """Raises `UnsupportedError` for a class whose rule is written for Keras 2."""
+    found = [name for name in _RULES if getattr(getattr(cls, name, None), "__module__", __name__) != __name__]
+    if found:
+        raise UnsupportedError(
+            "An optimizer's rule is update_step(gradient, variable, learning_rate), and build(variables) makes what it "
+            f"keeps, as in Keras 3. Received: {cls.__name__}, which has {', '.join(found)} of Keras 2. Move the rule "
+            "to update_step; keras.optimizers.SGD is a short example."
+        )
 
 
 def as_rate(rate: LearningRate) -> Any:

@@ -11,7 +11,14 @@ from keras.src.models.functional import Functional
 from lockstep._types import Model, PyTree, Tensor
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._patches._patch import replaces
-from lockstep.compat.tensorflow.keras._text_inputs import build_for, cut_of, functional_of, holds_text, is_prepared
+from lockstep.compat.tensorflow.keras._text_inputs import (
+    build_for,
+    columns_of,
+    cut_of,
+    functional_of,
+    holds_text,
+    is_prepared,
+)
 
 
 @replaces(keras.Model, "__call__")
@@ -19,6 +26,11 @@ def _call_with_text(original: Callable[..., Any], self: Model, *args: Argument, 
     inputs = args[0] if args else None
     if inputs is None or is_prepared(inputs) or not holds_text(inputs):
         return original(self, *args, **kwargs)
+    columns = columns_of(self)
+    if columns is not None:
+        from lockstep.compat.tensorflow.keras._column_inputs import encode
+
+        return original(self, encode(columns, inputs), *args[1:], **kwargs)
     build_for(self, inputs)
     cut = cut_of(self)
     if cut is not None:

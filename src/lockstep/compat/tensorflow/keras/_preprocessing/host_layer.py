@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -55,9 +56,9 @@ class HostLayer(keras.layers.Layer):
             )
         return as_host(self.compute(to_values(inputs)))
 
+    @abc.abstractmethod
     def compute(self, values: np.ndarray) -> np.ndarray:
         """Returns the result for an array of numbers, or of `bytes` objects."""
-        raise NotImplementedError
 
     def symbolic_shape(self, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Returns the shape of the result for an input of a shape, in which None stands for an unknown size."""

@@ -13,7 +13,7 @@ from lockstep.compat.tensorflow._tensor import as_host
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._preprocessing.encode import check_mode, encoded_shape
 from lockstep.compat.tensorflow.keras._preprocessing.host_layer import HostLayer, batches_of, to_values
-from lockstep.compat.tensorflow.keras._preprocessing.index_lookup import StringLookup
+from lockstep.compat.tensorflow.keras._preprocessing.lookup_layers import StringLookup
 from lockstep.errors import ArgumentError, UnsupportedError
 
 # The characters that TensorFlow removes: ASCII's punctuation.

@@ -1,15 +1,26 @@
 """tf.summary: values for TensorBoard, in a model_fn, and by writers in loops."""
 
+# What is imported late is in __all__, too.
+# pyright: reportUnsupportedDunderAll=false
+
 from __future__ import annotations
 
 from typing import Any as _Any
 
 from lockstep._types import Tensor as _Tensor
-from lockstep.compat.tensorflow._missing import getter as _getter
+from lockstep.compat.tensorflow import _missing
+from lockstep.compat.tensorflow import _summary_state as _state
 from lockstep.compat.tensorflow._ops.named import model_fn_scope as _model_fn_scope
+from lockstep.compat.tensorflow._summary_state import record_if as record_if
+from lockstep.compat.tensorflow._summary_state import trace_export as trace_export
+from lockstep.compat.tensorflow._summary_state import trace_off as trace_off
+from lockstep.compat.tensorflow._summary_state import trace_on as trace_on
 from lockstep.errors import ArgumentError as _ArgumentError
 
-__all__ = ["create_file_writer", "histogram", "image", "scalar", "text"]
+_LAZY = {"experimental": f"{__name__}.experimental"}
+
+__all__ = ["create_file_writer", "create_noop_writer", "experimental", "flush", "histogram", "image", "record_if"]
+__all__ += ["scalar", "should_record_summaries", "text", "trace_export", "trace_off", "trace_on"]
 
 
 def create_file_writer(
@@ -44,6 +55,8 @@ def _add(kind: str, name: str, data: _Tensor, step: _Tensor, description: _Any, 
             f"step={step!r} and description={description!r}. Leave both out."
         )
     # Imported late: programs without summaries need no Estimator.
+    if not _state.is_recording():
+        return
     if scope is None:
         from lockstep.compat.tensorflow._summary_writer import write
 
@@ -88,4 +101,31 @@ def text(name: str, data: _Tensor, step: _Tensor = None, description: str | None
     _add("text", name, data, step, description)
 
 
-__getattr__ = _getter(__name__)
+def create_noop_writer() -> _Any:
+    """Returns a writer that writes nothing: `with writer.as_default(): ...`. Source: tf.summary.create_noop_writer."""
+    from lockstep.compat.tensorflow._summary_writer import NoWriter
+
+    return NoWriter()
+
+
+def flush(writer: _Any = None, name: str | None = None) -> None:
+    """Makes what a writer wrote visible, by default the one that is open. Source: tf.summary.flush."""
+    from lockstep.compat.tensorflow._summary_writer import current_writer
+
+    found = current_writer() if writer is None else writer
+    if found is not None:
+        found.flush()
+
+
+def should_record_summaries() -> bool:
+    """Returns whether summaries are written here: a writer is open, and the condition of `record_if` is true.
+
+    Source: tf.summary.should_record_summaries.
+    """
+    from lockstep.compat.tensorflow._summary_writer import current_writer
+
+    return (_model_fn_scope() is not None or current_writer() is not None) and _state.is_recording()
+
+
+__getattr__ = _missing.getter(__name__, _LAZY)
+__dir__ = _missing.lister(globals(), _LAZY)
