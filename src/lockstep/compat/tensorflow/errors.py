@@ -109,10 +109,8 @@ def _give_tensorflows_attributes(cls: Any) -> None:
         error = _built_in_base(kind).__new__(kind, *arguments, **named)
         # lockstep gives one text; TensorFlow's programs an operation's definition, the operation, and the text. A
         # class with arguments of its own writes its text itself.
-        is_tensorflows = (
-            len(arguments) in (3, 4) and isinstance(arguments[2], str) and not isinstance(arguments[0], str)
-        )
-        if is_tensorflows and kind.__init__ is cls.__init__:
+        has_three = len(arguments) in (3, 4) and isinstance(arguments[2], str) and not isinstance(arguments[0], str)
+        if has_three and kind.__init__ is cls.__init__:
             error.node_def, error.op, error.tensorflows_text = arguments[:3]
         return error
 
