@@ -68,32 +68,15 @@ class Steps:
 
     def split_step(self) -> tuple[Step, Update] | None:
         """Returns the step up to averaged gradients and the update, for ZeRO-1; `None` without it."""
-        begin = self._begin
-        if begin is None or not self._replicas.shards_optimizer_state or self._replicas.count == 1:
+        if self._begin is None or not self._replicas.shards_optimizer_state or self._replicas.count == 1:
             return None
-        # The update is traced after each trace of the gradients, for the same state: these are its data's.
-        shapes: list[Any] = []
+        parts = StepParts(self._begin, self._one_shard)
+        return parts.gradients, parts.update
 
-        def gradients(state: State, data: Data) -> tuple[Any, Any]:
-            shapes[:] = [jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), data)]
-            outputs, pending = begin(self._one_shard(data)).forward(state)
-            return outputs, TracedLeaves(pending).traced
-
-        def update(state: State, traced: PyTree) -> Any:
-            # Runs outside of the replicas' shard_map, where their tracers are invalid: the model_fn is traced again for
-            # its records (which rules, which variables), and the gradients' values come in as arguments.
-            traces: list[tuple[SplitStep, TracedLeaves]] = []
-
-            def trace(state: State, data: PyTree) -> tuple[()]:
-                step = begin(Shards([data], [1.0]))
-                traces.append((step, TracedLeaves(step.forward(state)[1])))
-                return ()
-
-            jax.eval_shape(trace, state, shapes[0])
-            step, pending = traces[0]
-            return step.apply(state, pending.merge(traced))
-
-        return gradients, update
+    def parts(self) -> StepParts:
+        """Returns a step that trains in two parts, of a batch that is not divided."""
+        assert self._begin is not None, "only a step that trains has an update"
+        return StepParts(self._begin, lambda data: Shards([data], [1.0]))
 
     def local_step(self) -> LocalTraining | None:
         """Returns the step of local SGD; `None` without it."""
@@ -117,6 +100,11 @@ class Steps:
 class SplitStep(Protocol):
     """A step in two parts: gradients of the batch, and the update."""
 
+    @property
+    def call(self) -> ModelCall:
+        """Returns the traced call of the model_fn for the first shard."""
+        ...
+
     def forward(self, state: Values) -> tuple[Any, Any]:
         """Returns the outputs, and the input of `apply`: gradients, and other values from the batch."""
         ...
@@ -126,12 +114,59 @@ class SplitStep(Protocol):
         ...
 
 
+class StepParts:
+    """A training step in two functions: `gradients(state, data)`, and `update(state, traced)`.
+
+    Args:
+        begin: Returns a step on shards that is split before the update.
+        shards_of: Returns the shards of a batch.
+
+    Attributes:
+        step: The step that was traced last, by `gradients` or `update`.
+        paths: Where each leaf of what `gradients` has returned stands in the input of the step's `apply`.
+    """
+
+    def __init__(self, begin: Callable[[Shards], SplitStep], shards_of: Callable[[Data], Shards]) -> None:
+        self._begin = begin
+        self._shards_of = shards_of
+        # The update is traced after each trace of the gradients, for the same state: these are its data's.
+        self._shapes: Any = None
+        self.step: SplitStep | None = None
+        self.paths: list[tuple[Any, ...]] = []
+
+    def gradients(self, state: State, data: Data) -> tuple[Any, list[Any]]:
+        """Returns the outputs, and the traced leaves of the input of the update."""
+        self._shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), data)
+        self.step = self._begin(self._shards_of(data))
+        outputs, pending = self.step.forward(state)
+        leaves = TracedLeaves(pending)
+        self.paths = leaves.paths
+        return outputs, leaves.traced
+
+    def update(self, state: State, traced: PyTree) -> Any:
+        """Returns the state after the update."""
+        # Runs outside of the replicas' shard_map, where their tracers are invalid: the model_fn is traced again for
+        # its records (which rules, which variables), and the gradients' values come in as arguments.
+        traces: list[tuple[SplitStep, TracedLeaves]] = []
+
+        def trace(state: State, data: PyTree) -> tuple[()]:
+            step = self._begin(Shards([data], [1.0]))
+            traces.append((step, TracedLeaves(step.forward(state)[1])))
+            return ()
+
+        jax.eval_shape(trace, state, self._shapes)
+        self.step, pending = traces[0]
+        return self.step.apply(state, pending.merge(traced))
+
+
 class TracedLeaves:
-    """A PyTree split into its traced leaves (`traced`) and the rest, which is static."""
+    """A PyTree split into its traced leaves (`traced`, at `paths`) and the rest, which is static."""
 
     def __init__(self, value: Tensor) -> None:
-        leaves, self._structure = jax.tree.flatten(value)
+        paths, self._structure = jax.tree_util.tree_flatten_with_path(value)
+        leaves = [leaf for _, leaf in paths]
         self.traced = [leaf for leaf in leaves if is_traced(leaf)]
+        self.paths = [path for path, leaf in paths if is_traced(leaf)]
         self._rest = [None if is_traced(leaf) else (leaf,) for leaf in leaves]
 
     def merge(self, traced: Sequence[Any]) -> Any:
@@ -178,12 +213,17 @@ class _TrainStep:
         self._over_replicas = over_replicas
         self._calls: list[ModelCall] = []
 
+    @property
+    def call(self) -> ModelCall:
+        """Returns the traced call of the model_fn for the first shard."""
+        return self._calls[0]
+
     def forward(self, state: Values) -> tuple[Any, Any]:
         """Calls the model_fn for each shard and averages gradients."""
         with moments_over_replicas(AXIS) if self._over_replicas else contextlib.nullcontext():
             gradients = self._gradients_of_sites(state)
             results = [self._forward(state, number, gradients) for number in range(len(self._shares.data))]
-        call = self._calls[0]
+        call = self.call
         ops = group(call.spec.train_op)
         entries, values = self._function.variables.entries, [r["values"] for r in results]
         changed = _combine(self._shares, entries, state, {key: [v[key] for v in values] for key in values[0]})
@@ -200,7 +240,7 @@ class _TrainStep:
     def apply(self, state: Values, pending: PyTree) -> dict[str, Any]:
         """Runs the update rules in the scope of the first shard's call."""
         changed, per_op, hyper = pending
-        call, values = self._calls[0], {**state, **changed}
+        call, values = self.call, {**state, **changed}
         ops = group(call.spec.train_op)
 
         def update() -> dict[str, Any]:
