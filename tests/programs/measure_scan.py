@@ -61,10 +61,11 @@ _EXTRA = [path for path in os.environ.get("MEASURE_SCAN_PATH", "").split(os.path
 
 
 def _one(path: Path) -> dict[str, Any]:
+    from lockstep._migrate._tapes import TAPE, compiled_functions, plain_tapes
+
     from lockstep._migrate._coverage import answer, names_of
     from lockstep._migrate._imports import rewrite
     from lockstep._migrate._sources import read_program
-    from lockstep._migrate._tapes import TAPE, compiled_functions, plain_tapes
     from lockstep._migrate._uses import Scope, find_uses
 
     program = read_program(path)

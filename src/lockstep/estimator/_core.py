@@ -34,7 +34,8 @@ from lockstep.estimator._model_fn.function import (
 )
 from lockstep.estimator._model_fn.program import ModelProgram, text_leaves, to_abstract
 from lockstep.estimator._model_fn.records import GroupOp, SummaryOp, group
-from lockstep.estimator._model_fn.steps import StepParts, Steps, evaluate_step, increment, predict_step, train_step
+from lockstep.estimator._model_fn.step_parts import StepParts
+from lockstep.estimator._model_fn.steps import Steps, evaluate_step, increment, predict_step, train_step
 from lockstep.estimator._model_fn.variables import GLOBAL_STEP, Variables
 from lockstep.estimator._run_config import RunConfig
 from lockstep.estimator._tensorflow_checkpoint import translate

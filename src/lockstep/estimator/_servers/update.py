@@ -25,7 +25,7 @@ from lockstep._engine.step.jaxprs import close_jaxpr, constants_of, open_jaxpr
 from lockstep._types import Array, Jaxpr, PyTree
 from lockstep.errors import UnsupportedError
 from lockstep.estimator._model_fn.records import group
-from lockstep.estimator._model_fn.steps import StepParts
+from lockstep.estimator._model_fn.step_parts import StepParts
 from lockstep.estimator._model_fn.variables import Entry
 
 # What `StepParts` has in the input of an update, by the first key of a path: new values of the model_fn's own
