@@ -48,7 +48,7 @@ def dct(
         size = x.shape[-1] if count is None else count
         x = _fit(xp, x, size)
         # The transform of each unit vector: a product with a matrix, which devices compute fast.
-        matrix = scipy_fft.dct(np.eye(size), type=type, norm=norm, axis=-1)
+        matrix: Any = scipy_fft.dct(np.eye(size), type=type, norm=norm, axis=-1)
         return xp.matmul(x, xp.asarray(matrix.astype(np.float32), x.dtype))
 
     return compute(transform, input)
