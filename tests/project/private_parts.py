@@ -335,6 +335,23 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
             "keras.src.models.sequential.Sequential._maybe_rebuild": "function (self)",
         },
     ),
+    (
+        "Steps of Keras 2, random numbers in layers, and models built from shapes: Keras traces and builds by these.",
+        {
+            "keras.src.backend.common.stateless_scope.StatelessScope": (
+                "class (state_mapping, collect_losses, initialize_variables)"
+            ),
+            "keras.src.backend.common.symbolic_scope.in_symbolic_scope": "function ()",
+            "keras.src.backend.compute_output_spec": "function (fn, *args, **kwargs)",
+            "keras.src.backend.standardize_dtype": "function (dtype)",
+            "keras.src.layers.layer.Layer._lock_state": "function (self)",
+            "keras.src.layers.layer.Layer._post_build": "function (self)",
+            "keras.src.layers.layer.Layer._seed_generators": "attribute",
+            "keras.src.layers.layer.Layer._tracker": "attribute",
+            "keras.src.layers.layer.might_have_unbuilt_state": "function (layer)",
+            "keras.src.trainers.trainer.Trainer._loss_tracker": "attribute",
+        },
+    ),
 )
 
 PARTS: dict[str, str] = {name: shape for _, parts in _TABLE for name, shape in parts.items()}
