@@ -75,7 +75,7 @@ def test_a_task_alone_may_lack_its_index(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"type": "ps", "index": 0}, TYPE, "'ps'"),
         ({"type": "nonsense", "index": 0}, TYPE, "'nonsense'"),
         ({"type": "worker", "index": 1}, INDEX, "1"),
-        ({"type": "worker", "index": "0"}, INDEX, "'0'"),
+        ({"type": "worker", "index": "zero"}, INDEX, "'zero'"),
         ({"type": "evaluator", "index": -1}, INDEX, "-1"),
     ],
 )
@@ -186,7 +186,8 @@ def test_the_task_and_the_rpc_layer_can_be_set(monkeypatch: pytest.MonkeyPatch) 
 
 # The index, and how the message shows it.
 BAD_INDICES = [
-    ("0", "'0'"),
+    ("3", "3"),
+    ("-1", "'-1'"),
     ("1.5", "'1.5'"),
     (-1, "-1"),
     (1.5, "1.5"),
@@ -200,6 +201,10 @@ BAD_INDICES = [
     ([], "[]"),
     ({}, "{}"),
 ]
+
+
+def test_an_index_may_be_in_quotes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert resolver(monkeypatch, with_task(type="worker", index="2")).task_id == 2
 
 
 @pytest.mark.parametrize(("index", "received"), BAD_INDICES, ids=[shown for _, shown in BAD_INDICES])
@@ -263,7 +268,7 @@ BAD: list[tuple[object, str, str, str, str]] = [
     (with_task(type=["worker"], index=0), TYPE, "must name one of the jobs", "['worker']", f'{TYPE} = "worker"'),
     (with_task(type="", index=0), TYPE, "must name one of the jobs", "''", f'{TYPE} = "worker"'),
     (with_task(type="evaluator", index=-1), INDEX, "must be an integer", "-1", f"{INDEX} = 0"),
-    (with_task(type="evaluator", index="0"), INDEX, "must be an integer", "'0'", f"{INDEX} = 0"),
+    (with_task(type="evaluator", index="a"), INDEX, "must be an integer", "'a'", f"{INDEX} = 0"),
     ({"rpc_layer": 1}, 'TF_CONFIG["rpc_layer"]', "must be a string", "1", '["rpc_layer"] = "grpc"'),
     (
         {"session_master": ["x"]},

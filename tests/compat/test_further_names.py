@@ -29,33 +29,6 @@ def test_moving_averages(updates: int | None, expected: Any) -> None:
         averages.apply([variable])
         np.testing.assert_allclose(averages.average(variable).numpy(), average, rtol=1e-6)
     assert averages.average_name(variable) == "v/ExponentialMovingAverage"
-    assert averages.variables_to_restore() == {"v/ExponentialMovingAverage": variable}
-    with pytest.raises(tf.errors.UnimplementedError, match="are of variables"):
-        averages.apply([tf.constant(1.0)])
-
-
-@pytest.mark.parametrize(
-    ("text", "parts", "written"),
-    [
-        ("/job:worker/replica:0/task:1/device:GPU:0", ("worker", 0, 1, "GPU", 0), None),
-        ("/gpu:1", (None, None, None, "GPU", 1), "/device:GPU:1"),
-        ("/device:CPU:*", (None, None, None, "CPU", None), None),
-        ("/job:ps", ("ps", None, None, None, None), None),
-    ],
-)
-def test_device_names(text: str, parts: Any, written: str | None) -> None:
-    spec = tf.DeviceSpec.from_string(text)
-    assert (spec.job, spec.replica, spec.task, spec.device_type, spec.device_index) == parts
-    assert spec.to_string() == (written or text)
-    assert spec == tf.DeviceSpec(*parts)
-
-
-def test_device_names_together() -> None:
-    merged = tf.DeviceSpec(job="a").make_merged_spec(tf.DeviceSpec.from_string("/cpu:0"))
-    assert merged.to_string() == "/job:a/device:CPU:0"
-    assert tf.DeviceSpec(job="a", task=2).replace(task=3).to_string() == "/job:a/task:3"
-    with pytest.raises(ValueError, match="is none"):
-        tf.DeviceSpec.from_string("worker/GPU")
 
 
 def test_python_functions_as_decorators() -> None:
@@ -136,15 +109,6 @@ def test_settings(caplog: pytest.LogCaptureFixture) -> None:
     tf.debugging.set_log_device_placement(False)
     tf.config.threading.set_intra_op_parallelism_threads(0)
     assert tf.compat.v1.__version__ == tf.__version__
-
-
-def test_options_of_exports() -> None:
-    tf.saved_model.SaveOptions(experimental_io_device="/job:localhost")
-    tf.saved_model.LoadOptions(experimental_io_device="/job:localhost")
-    with pytest.raises(tf.errors.UnimplementedError, match="must be left as it is"):
-        tf.saved_model.SaveOptions(save_debug_info=True)
-    with pytest.raises(TypeError, match="unexpected keyword"):
-        tf.saved_model.LoadOptions(other=1)
 
 
 def test_benchmarks_print(capsys: pytest.CaptureFixture[str]) -> None:

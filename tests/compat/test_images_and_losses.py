@@ -1,4 +1,4 @@
-"""Functions of images, and losses by drawn classes, give what TensorFlow 2.15.1 gives: on the host, and compiled."""
+"""Images, signals, and losses by drawn classes are what TensorFlow 2.15.1 gives: on the host, and compiled."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import lockstep.compat.tensorflow as tf
-from tests.compat import image_cases, sampling_cases
+from tests.compat import image_cases, sampling_cases, signal_cases
 from tests.compat.test_operations import check, hidden
 
-MODULES = (image_cases, sampling_cases)
+MODULES = (image_cases, sampling_cases, signal_cases)
 CASES = {name: case for module in MODULES for name, case in module.CASES.items()}
 FOUND: dict[str, Any] = {n: v for module in MODULES for n, v in json.loads(module.EXPECTED.read_text()).items()}
 VALUES_DECIDE = {name for module in MODULES for name in module.VALUES_DECIDE}

@@ -28,8 +28,11 @@ def test_parts_of_variables_are_assigned() -> None:
 
 
 def test_one_element_is_a_number() -> None:
-    assert "%.1f" % (tf.Variable([[2.5]]) * 1) == "2.5"
+    assert float(tf.Variable([[2.5]]) * 1) == 2.5
     assert int(tf.Variable([3]) * 1) == 3
+    assert float(tf.constant([2.5])) == 2.5
+    with pytest.raises(ValueError, match="size 1"):
+        float(tf.constant([1.0, 2.0]))
 
 
 def test_python_functions_by_decorators() -> None:

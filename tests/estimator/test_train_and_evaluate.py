@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from lockstep import estimator, summary
+from lockstep._engine.servers.job import Job
+from lockstep.distribute import ParameterServerStrategy
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.estimator import EvalSpec, RunConfig, TrainSpec
 from tests.estimator.small import input_fn, line
@@ -129,11 +131,12 @@ def _config(monkeypatch: pytest.MonkeyPatch, task: tuple[str, int], **jobs: list
     monkeypatch.setenv("TF_CONFIG", json.dumps(value))
 
 
-@pytest.mark.parametrize("task", [("ps", 0), ("worker", 0), ("chief", 0)])
-def test_parameter_servers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: tuple[str, int]) -> None:
-    _config(monkeypatch, task, chief=["h:1"], worker=["h:2"], ps=["h:3"])
-    with pytest.raises(UnsupportedError, match=r"ps.*MultiWorkerMirroredStrategy"):
-        estimator.train_and_evaluate(line(tmp_path), TrainSpec(input_fn()), EvalSpec(input_fn()))
+def test_parameter_servers_do_not_divide_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A strategy that cuts batches into shares is refused before anything is joined for it."""
+    strategy = ParameterServerStrategy._of_job(Job.in_process(1, 1)[0], mode="sync", replicas=2)
+    made = line(tmp_path, RunConfig(train_distribute=strategy))
+    with pytest.raises(UnsupportedError, match=r"mode=\"sync\", replicas=2.*Leave replicas out"):
+        made.train(input_fn())
 
 
 def test_several_workers_need_a_strategy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,7 +99,7 @@ def test_everything_of_a_module_at_once() -> None:
         ("tf.Session", "missing", "There are no graphs and sessions"),
         ("tf.raw_ops.Add", "missing", "Use the function of tf"),
         ("tf.data.Dataset.no_such", "missing", "is not available"),
-        ("tf.python.client.device_lib", "missing", "internal to TensorFlow"),
+        ("tf.python.client.device_lib", "there", ""),
         ("tf.python.no_such_module.thing", "missing", "internal to TensorFlow"),
         ("tf.python.framework.ops.convert_to_tensor", "there", ""),
         ("tf.python.training.session_run_hook.SessionRunHook", "there", ""),
@@ -175,7 +175,8 @@ def test_import_lines_change_and_nothing_else(tmp_path: Path, capsys: pytest.Cap
         ("from \\\n  tensorflow import keras", "from \\\n  tensorflow import keras"),
         # What is not there stays as it is: with another name it would not be there, either.
         ("import tensorflow_hub as hub", "import tensorflow_hub as hub"),
-        ("from tensorflow.python.client import device_lib", "from tensorflow.python.client import device_lib"),
+        ("from tensorflow.python.eager.core import _x", "from tensorflow.python.eager.core import _x"),
+        ("from tensorflow.python.framework import ops", "from lockstep.compat.tensorflow.python.framework import ops"),
         ("from tensorflow.lite import Interpreter", "from tensorflow.lite import Interpreter"),
         ("from . import tensorflow", "from . import tensorflow"),
         ("'import tensorflow'", "'import tensorflow'"),

@@ -62,6 +62,11 @@ class Child:
         return self._process.pid
 
     @property
+    def is_asked_to_end(self) -> bool:
+        """Returns whether `end` was called."""
+        return self._asked_at is not None
+
+    @property
     def has_failed(self) -> bool:
         """Returns whether the task ended by itself and not well."""
         return self.exit is not None and self.exit.code != 0 and self.exit.asked_at is None

@@ -182,7 +182,21 @@ class Attempt:
         elif child.exit is None and not child.given_up and (reason := self._single.expiry(child, now)):
             self._console.note(f"{reason}: it is killed.")
             child.give_up(now, reason)
+        elif self._comes_too_late(child):
+            self._console.note(f"{child.task} has not joined the job before its end: it is ended.")
+            child.end(now)
         return self._single.will_restart(self._children[index])
+
+    def _comes_too_late(self, child: Child) -> bool:
+        """Returns whether a task of a job with servers still starts after the chief has ended well."""
+        # It would wait for the chief for LOCKSTEP_JOIN_TIMEOUT.
+        chief = self._children[0]
+        if self._options.servers == 0 or child.exit is not None or child.is_asked_to_end:
+            return False
+        if chief.exit is None or chief.exit.code != 0:
+            return False
+        record = read_progress(progress_file(child.task, self._directory))
+        return not child.task.is_evaluator and (record is None or record.time("joined") is None)
 
     def _is_started_again(self, child: Child, now: float) -> bool:
         """Returns whether a task that has failed is started again by itself."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from lockstep import checkpoint
 from lockstep.checkpoint.internal import write
 from lockstep.errors import ArgumentError
 
+# The middle of the warning of `restore`, before the names.
+_LEFT_OVER = " has values that nothing here takes: "
 _WEIGHTS, _MODEL, _FILE = ".weights.h5", ".keras", ".npz"
 # Where a SavedModel has its variables.
 _SAVED_MODEL = os.path.join("variables", "variables")
@@ -122,14 +125,23 @@ def _to_keras(prefix: str, output: Path, where: str) -> list[str]:
     from lockstep._migrate._models import load_model
 
     model = load_model(where)
-    # Everything is found and compared before anything is assigned; what is left over is named in a warning.
-    tf.train.Checkpoint(model).restore(prefix)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        # Everything is found and compared before anything is assigned; what is left over is named in a warning.
+        tf.train.Checkpoint(model).restore(prefix)
+    left: list[str] = []
+    for warning in caught:
+        _, found, names = str(warning.message).partition(_LEFT_OVER)
+        if found:
+            left.append(f"Left out, for which {model.name} has no variables: {names}")
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     output.parent.mkdir(parents=True, exist_ok=True)
     if output.name.endswith(_WEIGHTS):
         model.save_weights(str(output))
     else:
         model.save(str(output))
-    return [f"{output}: {len(model.weights)} variables of {model.name}."]
+    return [f"{output}: {len(model.weights)} variables of {model.name}.", *left]
 
 
 def _dtype_name(dtype: Any) -> str:

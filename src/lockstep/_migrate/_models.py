@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
+import logging
 import sys
+import warnings
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,9 @@ import lockstep.compat.tensorflow as tf
 from lockstep._types import Model
 from lockstep.errors import ArgumentError
 
+_log = logging.getLogger("lockstep")
+# How Keras' warning begins.
+_OPTIMIZER_LEFT_OUT = "Skipping variable loading for optimizer"
 _EXAMPLE = "Examples: model.keras, model.json, model.h5, or program.py:make_model."
 
 
@@ -31,7 +38,8 @@ def load_model(where: str) -> Model:
         return keras.models.model_from_json(path.read_text())
     if path.exists():
         try:
-            return keras.models.load_model(where)
+            with _told_of_optimizers(where):
+                return keras.models.load_model(where)
         except (ValueError, OSError, TypeError) as error:
             raise ArgumentError(f"{where} holds no model that can be loaded: {error}. {_EXAMPLE}") from error
     module, colon, function = where.rpartition(":")
@@ -45,6 +53,23 @@ def load_model(where: str) -> Model:
     if not isinstance(model, keras.Model):
         raise ArgumentError(f"{where} must return a model of Keras. Received: {type(model).__name__}.")
     return model
+
+
+@contextlib.contextmanager
+def _told_of_optimizers(where: str) -> Generator[None]:
+    """Says in a line of the log that an optimizer begins anew, of which Keras warns from its own code."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for warning in caught:
+        if _OPTIMIZER_LEFT_OUT in str(warning.message):
+            _log.warning(
+                "%s was saved before its optimizer had trained, or with another one: the optimizer begins anew. The "
+                "weights of the model are whole.",
+                where,
+            )
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def _module(name: str) -> Any:

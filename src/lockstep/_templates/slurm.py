@@ -29,8 +29,8 @@ def _options(job: Job) -> str:
             #!/bin/bash
             # {job.name}: sbatch {job.file}
             #
-            # {counts}: one task each, on one node or on many. Where no node has as many processors and as much memory as
-            # a task asks for here, the job stays PENDING (squeue shows PartitionConfig or Resources): ask for less.
+            # {counts}: one task each, on one node or on many. Where no node has the processors and the memory
+            # of a task, the job stays PENDING (squeue shows PartitionConfig or Resources): ask for less.
             #SBATCH --job-name={job.name}
             #SBATCH --ntasks={sum(job.roles.values())}
             #SBATCH --cpus-per-task={job.cpus}
@@ -77,8 +77,8 @@ def _start(job: Job) -> str:
         + "code=$?\n\n"
         + dedented(f"""
             # 143: it was asked to end, by the time limit or a preemption, and has saved. Anything else is a failure,
-            # after which all start again {job.max_restarts} times at most. Both go on from the newest checkpoint. Slurm itself
-            # waits two minutes before each new start: squeue shows PENDING (BeginTime) until then.
+            # after which all start again {job.max_restarts} times at most. Both go on from the newest checkpoint.
+            # Slurm waits two minutes before each new start: squeue shows PENDING (BeginTime) until then.
             restarts_left=$(({job.max_restarts} - LOCKSTEP_GENERATION))
             if [ "$code" -eq 143 ] || {{ [ "$code" -ne 0 ] && [ "$restarts_left" -gt 0 ]; }}; then
                 scontrol requeue "$SLURM_JOB_ID"

@@ -15,6 +15,8 @@ from lockstep.cluster_resolver._spec import ClusterSpec, check_jobs
 EXAMPLE = '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}'
 
 _NAME = "TF_CONFIG"
+# No more digits than an index can have.
+_INDEX = re.compile("[0-9]{1,5}")
 _TASK_EXAMPLE = '"task": {"type": "worker", "index": 0}'
 _INDEX_KEY = re.compile(r"0|[1-9][0-9]{0,17}")
 
@@ -53,6 +55,9 @@ class TFConfig:
         # Arguments take the place of either, as in TensorFlow; a program so tests another task's view.
         claimed_type = _member(task, "type") if task_type is None else Field("task_type", task_type)
         claimed_id = _member(task, "index") if task_id is None else Field("task_id", task_id)
+        # Scripts that write TF_CONFIG from variables of the shell put the index into quotes, which TensorFlow takes.
+        if task_id is None and isinstance(claimed_id.value, str) and _INDEX.fullmatch(claimed_id.value):
+            claimed_id = Field(claimed_id.name, int(claimed_id.value))
         if not self.cluster:
             return check_alone(claimed_type, claimed_id)
         found = check_member(self.cluster, claimed_type, claimed_id)

@@ -29,6 +29,7 @@ _ELSEWHERE = {
     "experimental_make_numpy_dataset": "Use Dataset.from_tensor_slices, and experimental_distribute_dataset.",
     "make_dataset_iterator": "Use iter(strategy.experimental_distribute_dataset(dataset)).",
     "make_input_fn_iterator": "Use iter(strategy.distribute_datasets_from_function(dataset_fn)).",
+    "group": "Use tf.group(*strategy.experimental_local_results(value)).",
     "unwrap": "It is called experimental_local_results.",
     "update_config_proto": "There are no sessions; leave it out.",
 }

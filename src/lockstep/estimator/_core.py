@@ -6,7 +6,7 @@ import contextlib
 import copy
 import hashlib
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -34,6 +34,7 @@ from lockstep.estimator._model_fn.function import (
 )
 from lockstep.estimator._model_fn.program import ModelProgram, text_leaves, to_abstract
 from lockstep.estimator._model_fn.records import GroupOp, SummaryOp, group
+from lockstep.estimator._model_fn.step_parts import StepParts
 from lockstep.estimator._model_fn.steps import Steps, evaluate_step, increment, predict_step, train_step
 from lockstep.estimator._model_fn.variables import GLOBAL_STEP, Variables
 from lockstep.estimator._run_config import RunConfig
@@ -269,9 +270,22 @@ class CompiledModelFn:
         by_worker = self.replicas.runtime.all_gather_object(
             f"the values that hooks of {self.mode} ask for", mine, seconds
         )
-        self._wanted = frozenset(name for names in by_worker for name in names)
+        self.want(name for names in by_worker for name in names)
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """Returns the names of arrays that hooks ask for."""
+        return self._wanted
+
+    def want(self, names: Iterable[str]) -> None:
+        """Makes these values outputs of the program, besides scalars."""
+        self._wanted = frozenset(names)
         # The cached program has other outputs.
         self.__dict__.pop("program", None)
+
+    def training_parts(self) -> StepParts:
+        """Returns the training step in two parts, gradients and update, for a batch that is not divided."""
+        return self._steps().parts()
 
     @cached_property
     def program(self) -> ModelProgram:

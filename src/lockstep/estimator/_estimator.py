@@ -23,6 +23,7 @@ from lockstep.estimator._evaluation.evaluate import evaluate, evaluate_in_memory
 from lockstep.estimator._export.saved_model import export_checkpoint
 from lockstep.estimator._prediction import examples_of, predict_batches
 from lockstep.estimator._run_config import RunConfig
+from lockstep.estimator._servers.job import servers_of, train_with_servers
 from lockstep.estimator._training import Training, TrainRequest
 from lockstep.estimator._types import Hook, Session
 from lockstep.estimator._warm_start import WarmStartSettings
@@ -138,6 +139,13 @@ class Estimator:
         if steps is not None and max_steps is not None:
             raise ArgumentError("Can not provide both steps and max_steps. Received: both. Give one of them.")
         steps, max_steps = check_step_count(steps, "steps"), check_step_count(max_steps, "max_steps")
+        listeners = check_listeners(saving_listeners)
+        request = TrainRequest(input_fn, check_hooks(hooks), steps, max_steps, listeners)
+        servers = servers_of(config)
+        if servers is not None:
+            with log_only_on(servers.role == "chief"), core.cache_programs():
+                train_with_servers(core, request, servers)
+            return self
         replicas, is_distributed = core.replicas_of(config.train_distribute)
         if not is_distributed:
             remedy = "Give it RunConfig(train_distribute=strategy)."
@@ -148,8 +156,6 @@ class Estimator:
             if core.is_trained(runtime, max_steps):
                 _log.info("Skipping training since max_steps has already saved.")
                 return self
-            listeners = check_listeners(saving_listeners)
-            request = TrainRequest(input_fn, check_hooks(hooks), steps, max_steps, listeners)
             with core.cache_programs():
                 Training(core, request, replicas, is_distributed).run()
         return self

@@ -16,6 +16,7 @@ import jax
 import keras
 import numpy as np
 
+from lockstep._engine.runtime.progress import is_done
 from lockstep._engine.step.batches import Outputs
 from lockstep._engine.step.jaxprs import is_traced
 from lockstep._text import Words
@@ -217,7 +218,7 @@ class Session:
         while self._unseen:
             counts = self._unseen[0]
             # Waiting for each step would leave the device idle between two.
-            if not wait and len(self._unseen) <= _UNSEEN_CHECKS and not all(c.is_ready() for c in counts):
+            if not wait and len(self._unseen) <= _UNSEEN_CHECKS and not all(map(is_done, counts)):
                 return
             self._unseen.popleft()
             for message, count in zip(self._compiled.checks, counts, strict=True):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.runtime.runtime import Runtime
+from lockstep.distribute import ParameterServerStrategy
 from lockstep.errors import ArgumentError, CheckpointError, Preempted, UnsupportedError
 from lockstep.estimator._arguments import (
     check_function,
@@ -27,12 +28,16 @@ from lockstep.estimator._estimator import Estimator, core_of
 from lockstep.estimator._evaluation.checkpoints import EvaluationListener, Evaluations, Result, as_json, from_json
 from lockstep.estimator._evaluation.evaluator import Evaluator
 from lockstep.estimator._export.exporters import Exporter
+from lockstep.estimator._servers.job import servers_of
 from lockstep.estimator._status import Status, StatusFile, StatusWatch
 
 if TYPE_CHECKING:
+    from lockstep._engine.keras.servers.options import ServerOptions
     from lockstep.estimator._run_config import RunConfig
 
 _log = logging.getLogger("lockstep")
+# The call by which workers learn the chief's result.
+_RESULT = "train_and_evaluate"
 # Seconds between looks at the evaluator's status.
 _POLL_SECONDS = 1.0
 # A living evaluator renews its status every 2 seconds; 30 missed renewals also cover a slow network file system.
@@ -189,7 +194,24 @@ def train_and_evaluate(estimator: Estimator, train_spec: TrainSpec, eval_spec: E
             )
         return Evaluator(estimator, eval_spec, train_spec.max_steps).run()
     _check_strategy(config)
-    return _Trainer(estimator, train_spec, eval_spec).run()
+    servers = servers_of(config)
+    if servers is None:
+        return _Trainer(estimator, train_spec, eval_spec).run()
+    return _take_part(servers, estimator, train_spec, eval_spec)
+
+
+def _take_part(servers: ServerOptions, estimator: Estimator, train_spec: TrainSpec, eval_spec: EvalSpec) -> Result:
+    """Does this task's part in a job with parameter servers."""
+    if servers.role == "ps":
+        # TensorFlow's server never returns; this one ends with the chief's program.
+        servers.job.serve_until_end()
+        return None, None
+    if servers.role == "worker":
+        estimator.train(train_spec.input_fn, train_spec.hooks, None, train_spec.max_steps)
+        return from_json(servers.job.begin(_RESULT).result()[0])
+    result = _Trainer(estimator, train_spec, eval_spec).run()
+    servers.job.begin(_RESULT).end(as_json(result))
+    return result
 
 
 class _Trainer:
@@ -246,7 +268,10 @@ class _Trainer:
             )
         # TensorFlow returns (None, None) then, without an evaluation.
         if core_of(self._estimator).is_trained(runtime, spec.max_steps):
-            if runtime.is_chief:
+            if servers_of(config) is not None:
+                # Workers are on their way into it: it says that there is nothing to do.
+                self._estimator.train(spec.input_fn, max_steps=spec.max_steps)
+            elif runtime.is_chief:
                 _log.info("Skipping training since max_steps has already saved.")
             return None, None
         # Workers of one strategy evaluate together: the chief alone would leave the others waiting in a collective.
@@ -367,15 +392,15 @@ def _is_at_work(status: Status) -> bool:
 def _check_strategy(config: RunConfig) -> None:
     """Raises an error unless this task can train in its cluster."""
     jobs = config.cluster_spec.jobs if config.cluster_spec else []
-    if config.task_type == "ps" or ("ps" in jobs and config.train_distribute is None):
+    strategy = config.train_distribute
+    if config.task_type == "ps" and not isinstance(strategy, ParameterServerStrategy | None):
         raise UnsupportedError(
-            "Estimators train without parameter servers, which models of Keras can use "
-            "(lockstep.distribute.ParameterServerStrategy). Received: a cluster with `ps` tasks. Leave them out of "
-            "TF_CONFIG, and train synchronously: RunConfig(train_distribute="
-            "lockstep.distribute.MultiWorkerMirroredStrategy())."
+            f"A `ps` task has nothing to do where {type(strategy).__name__} trains: each worker holds all variables. "
+            f"Received: task {config.task_type} {config.task_id}. Do not start it, or leave train_distribute out, and "
+            "servers hold the variables."
         )
     trainers = sum(config.cluster_spec.num_tasks(job) for job in jobs if job in ("chief", "master", "worker"))
-    if trainers > 1 and config.train_distribute is None:
+    if trainers > 1 and strategy is None and "ps" not in jobs:
         raise ArgumentError(
             f"Several tasks that train need a strategy. Received: a cluster of {trainers}, and no train_distribute. "
             "Use RunConfig(train_distribute=lockstep.distribute.MultiWorkerMirroredStrategy())."

@@ -22,9 +22,10 @@ from lockstep._engine.runtime import environment, failure, progress
 from lockstep._engine.runtime.recorder import Recorder, recording
 from lockstep._engine.runtime.runtime import Runtime
 from lockstep._engine.step.batches import Outputs
+from lockstep._engine.step.protocol import Program
 from lockstep._engine.step.replicas import Replicas
 from lockstep.errors import ArgumentError, CheckpointError, Preempted, UnsupportedError
-from lockstep.estimator._core import CompiledModelFn, restore_loaded
+from lockstep.estimator._core import CompiledModelFn, Values, restore_loaded
 from lockstep.estimator._data_position import InputState, RestoredPosition
 from lockstep.estimator._hooks import (
     CheckpointSaverHook,
@@ -79,7 +80,7 @@ class Training:
         self._last: Outputs | None = None
         self._recorder: Recorder | None = None
         # The input_fn is called now, before the model_fn, in TensorFlow's order.
-        self._input = Input(request.input_fn, "train", replicas, is_distributed, core.params, core.config)
+        self._input = self._make_input(is_distributed)
 
     def run(self) -> int:
         """Trains, and leaves a report of that in the model_dir; returns the global step at the end."""
@@ -99,11 +100,12 @@ class Training:
         # `begin` precedes the program, as in TensorFlow, where hooks may still add to the graph.
         compiled.begin(hooks)
         compiled.request_outputs(hooks, timeout)
+        program = self._program_of(compiled)
         # 2. Restore or initialize, on the chief; agree on settings and variables; broadcast what the chief has.
-        state, position = self._first_state(compiled, timeout)
+        state, position = self._first_state(compiled, program, timeout)
         start = state.global_step
         # 3. Open the session that hooks see, and the feed; an interrupted call goes on with its next batch.
-        signals = AloneSignals() if runtime.is_alone else _FeedSignals()
+        signals = self._make_signals()
         save = partial(self._save, compiled, state)
         session = self._session = Session(compiled, state, start, runtime.is_chief, signals, save, self._flush)
         init_fn = compiled.spec.scaffold.init_fn
@@ -113,11 +115,12 @@ class Training:
             init_fn(session)
             if not runtime.is_alone:
                 state.broadcast_from_chief()
-        self._runner = HookRunner(hooks, session, runtime.is_alone, self._note)
+        self._runner = self._make_runner(hooks, session)
         steps = self._step_limit(compiled, hooks, start)
-        feed = Feed(self._input.source, compiled.program, runtime, steps, at_most=True)
-        self._data = InputState(runtime, feed, compiled.program)
+        feed = Feed(self._input.source, program, runtime, steps, at_most=True)
+        self._data = InputState(runtime, feed, program)
         self._data.restore(position)
+        self._attach_feed(feed, steps)
         if isinstance(signals, _FeedSignals):
             signals.feed = feed
         with contextlib.ExitStack() as ending:
@@ -127,7 +130,7 @@ class Training:
             self._runner.create()
             with feed.epoch(state.shapes()) as batches:
                 try:
-                    loop.run(batches, compiled.program, state, self._runner)
+                    loop.run(batches, program, state, self._runner)
                 except Preempted:
                     # While the input is still open: the checkpoint holds its position, too.
                     for hook in hooks:
@@ -135,8 +138,7 @@ class Training:
                             hook.on_preempted(session)
                     self._flush()
                     raise
-            # Local SGD averages the replicas a last time, so that the checkpoint is of the common weights.
-            state.give(compiled.program.synchronize(state.take(), ends=True))
+            self._end_steps(state, program)
             # 5. End: hooks write the last checkpoint, marked as that of a complete call.
             self._has_ended = True
             self._runner.end()
@@ -152,7 +154,42 @@ class Training:
             _log.info("Loss for final step: %s.", np.asarray(self._last.last["loss"]))
         return session.global_step
 
-    def _first_state(self, compiled: CompiledModelFn, timeout: float) -> tuple[VariableState, RestoredPosition]:
+    # ---- What other ways to train do otherwise ----
+
+    def _make_input(self, is_distributed: bool) -> Input:
+        """Calls the input_fn."""
+        core = self._core
+        return Input(self._request.input_fn, "train", self._replicas, is_distributed, core.params, core.config)
+
+    def _program_of(self, compiled: CompiledModelFn) -> Program:
+        """Returns the step program."""
+        return compiled.program
+
+    def _state_of(self, compiled: CompiledModelFn, program: Any, values: Values) -> VariableState:
+        """Returns the state with these first values."""
+        return VariableState(program, values)
+
+    def _make_signals(self) -> Any:
+        """Returns the signals of hooks."""
+        return AloneSignals() if self._runtime.is_alone else _FeedSignals()
+
+    def _make_runner(self, hooks: Sequence[Any], session: Session) -> HookRunner:
+        """Returns what calls the hooks."""
+        return HookRunner(hooks, session, self._runtime.is_alone, self._note)
+
+    def _attach_feed(self, feed: Feed, steps: int | None) -> None:
+        """Notes the feed, before its first batch, and how many steps there will be at most."""
+
+    def _end_steps(self, state: VariableState, program: Program) -> None:
+        """Makes the state common, after the last step."""
+        # Local SGD averages the replicas a last time, so that the checkpoint is of the common weights.
+        state.give(program.synchronize(state.take(), ends=True))
+
+    # ----
+
+    def _first_state(
+        self, compiled: CompiledModelFn, program: Program, timeout: float
+    ) -> tuple[VariableState, RestoredPosition]:
         """Restores or initializes the variables, alike on all workers; returns the input position, too."""
         runtime, variables = self._runtime, compiled.variables
         loaded = None
@@ -161,7 +198,7 @@ class Training:
             loaded = checkpoint.load_newest(self._core.model_dir, strict=strict)
             if loaded is not None:
                 progress.mark("restored")
-        position = RestoredPosition(compiled.program, runtime.is_chief, loaded)
+        position = RestoredPosition(program, runtime.is_chief, loaded)
         # Variables by name, shape and dtype: their values come from the chief.
         settings = {"variables": compiled.digest(), "steps": [self._request.steps, self._request.max_steps]}
         # One message says both: who differs must be told before values of other shapes are broadcast.
@@ -173,7 +210,7 @@ class Training:
             values = self._core.first_values(compiled, None)
         else:
             values = restore_loaded(variables, loaded)
-        state = VariableState(compiled.program, values)
+        state = self._state_of(compiled, program, values)
         if not runtime.is_alone:
             state.broadcast_from_chief()
         position.receive(answers[0][1])

@@ -27,7 +27,7 @@ REPLACED = {
         "TextVectorization",
     },
     "metrics": {"KLDivergence"},
-    "callbacks": {"BackupAndRestore", "ModelCheckpoint", "TensorBoard"},
+    "callbacks": {"BackupAndRestore", "LearningRateScheduler", "ModelCheckpoint", "ReduceLROnPlateau", "TensorBoard"},
     "models": {"load_model", "save_model"},
     "saving": {"load_model", "save_model"},
     "optimizers": {

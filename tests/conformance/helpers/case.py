@@ -27,6 +27,8 @@ def to_numpy(value: Any) -> Any:
     """Returns host values of any structure of tensors, as `Session.run` gives them."""
     if value is None or isinstance(value, (str, bytes, bool, int, float, complex, np.generic)):
         return value
+    if isinstance(value, tf.RaggedTensor):
+        return value
     if isinstance(value, Mapping):
         items = {k: to_numpy(v) for k, v in value.items()}
         return items if type(value) is dict else _rebuilt(value, items)
@@ -88,6 +90,9 @@ class TestCase(absltest.TestCase):
         return self._directory
 
     def assertAllEqual(self, a: Any, b: Any, msg: Any = None) -> None:
+        if isinstance(a, tf.RaggedTensor) or isinstance(b, tf.RaggedTensor):
+            self.assertEqual(_lists(a), _lists(b), msg)
+            return
         a, b = self._GetNdArray(a), self._GetNdArray(b)
         if a.dtype.kind in "SOU" or b.dtype.kind in "SOU":
             a, b = _bytes(a), _bytes(b)
@@ -263,6 +268,19 @@ class _CheckedThread:
 
     def is_alive(self) -> bool:
         return self._thread.is_alive()
+
+
+def _lists(value: Any) -> Any:
+    """Returns the rows of a ragged tensor, or of a list of arrays of any sizes, as lists."""
+    if isinstance(value, tf.RaggedTensor):
+        return value.to_list()
+    return (
+        [_lists(part) for part in value]
+        if isinstance(value, (list, tuple))
+        else to_numpy(value).tolist()
+        if hasattr(value, "dtype")
+        else value
+    )
 
 
 def _bytes(array: Any) -> Any:

@@ -195,9 +195,12 @@ class InFlight:
 
 
 def is_done(result: Any) -> bool:
-    """Returns whether an array is computed. A donated one counts as computed: a later dispatch owns it."""
+    """Returns whether an array is computed, as those of the host are.
+
+    A donated one counts as computed: a later dispatch owns it.
+    """
     try:
-        return result.is_ready()
+        return not hasattr(result, "is_ready") or result.is_ready()
     except RuntimeError:  # It is deleted, maybe just now by another thread.
         return True
 

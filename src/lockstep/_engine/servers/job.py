@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep._engine.runtime import authentication, environment, failure
+from lockstep._engine.runtime import authentication, environment, failure, progress
 from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.runtime.rendezvous import Roster
 from lockstep._engine.servers.call import Call, Channel, Place
@@ -219,6 +219,9 @@ class Job:
         if isinstance(self._channel, MessageChannel):
             # Connected at once: the chief counts on a server from then on, and sees when it goes.
             self._channel.ask(Message("state", {}))
+        # The launcher ends a task that comes when the job is over: it has never joined.
+        progress.mark("joined")
+        progress.write_progress(progress.Progress(), at_once=True)
 
     def _beat(self) -> None:
         while not self._is_closed:

@@ -110,20 +110,27 @@ def _program_of(
                     f"{variable.shape}. Use an optimizer as Adagrad or Adam for this model, or hold it densely."
                 )
             one = trace_update(optimizer, variable, (1, *variable.row_shape), constraint)
-            cache[known] = _exported("rows", one, lazy)
+            cache[known] = export_program("rows", one, lazy)
         return cache[known]
     form = element_form(lambda shape: trace_update(optimizer, variable, shape, constraint), rank)
     if form == "flat":
-        cache[known] = _exported("flat", small, lazy=True)
+        cache[known] = export_program("flat", small, lazy=True)
         return cache[known]
     whole = trace_update(optimizer, variable, variable.shape, constraint)
     known = ("whole", text_of(whole))
     if known not in cache:
-        cache[known] = _exported("whole", whole, lazy=True)
+        cache[known] = export_program("whole", whole, lazy=True)
     return cache[known]
 
 
-def _exported(form: Form, trace: Trace, lazy: bool) -> tuple[str, Program]:
+def export_program(form: Form, trace: Trace, lazy: bool) -> tuple[str, Program]:
+    """Returns the programs of a traced update, and the key of it.
+
+    Args:
+        form: What may be divided: of "flat" the trace is of one element, of "rows" of one row.
+        trace: The update.
+        lazy: Whether rows without a gradient are left alone.
+    """
     parts = split(trace)
     if parts is None:
         if form != "whole":

@@ -107,6 +107,7 @@ _CLASSES = {
 # Imported when they are used: `import lockstep.compat.tensorflow` itself stays short.
 _PARTS = (
     *(
+        "audio",
         "autograph",
         "bitwise",
         "compat",

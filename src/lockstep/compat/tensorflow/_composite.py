@@ -14,6 +14,8 @@ from lockstep.errors import UnsupportedError
 # What computes with each class: it gets the function's name, the function and its arguments. Empty until a program uses
 # one of these classes, so that functions ask in vain for the price of a look at an empty dict.
 handlers: dict[type, Callable[..., Any]] = {}
+# The class of specs of each of these classes.
+spec_classes: dict[type, Any] = {}
 
 
 class CompositeTensor(abc.ABC):

@@ -54,8 +54,10 @@ _BY_VALUE = {
     *("adjust_brightness", "floordiv", "floormod", "squared_difference", "is_nan", "is_finite", "where"),
 }
 # Functions that take ragged tensors themselves.
-_OWN = {"bytes_split", "ngrams", "unicode_decode", "unicode_decode_with_offsets", "unicode_encode", "unicode_split"}
-_OWN |= {"unicode_split_with_offsets"}
+_OWN = {
+    *("bytes_split", "ngrams", "unicode_decode", "unicode_decode_with_offsets", "unicode_encode", "unicode_split"),
+    "unicode_split_with_offsets",
+}
 
 
 def map_values(function: Callable[..., Any], *args: Argument, **kwargs: Argument) -> Any:

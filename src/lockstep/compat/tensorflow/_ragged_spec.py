@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lockstep.compat.tensorflow._composite import spec_classes
 from lockstep.compat.tensorflow._dtypes import as_dtype, int64
 from lockstep.compat.tensorflow._ragged_tensor import RaggedTensor
 from lockstep.compat.tensorflow._shape import TensorShape
@@ -65,3 +66,6 @@ class RaggedTensorSpec(TypeSpec):
 
     def __repr__(self) -> str:
         return f"RaggedTensorSpec({self.shape!r}, {self.dtype!r}, {self.ragged_rank}, {self.row_splits_dtype!r})"
+
+
+spec_classes[RaggedTensor] = RaggedTensorSpec

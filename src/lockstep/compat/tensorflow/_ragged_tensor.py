@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from lockstep._types import Tensor
-from lockstep.compat.tensorflow._composite import CompositeTensor
+from lockstep.compat.tensorflow._composite import CompositeTensor, spec_classes
 from lockstep.compat.tensorflow._dtypes import as_dtype, dtype_of, int64
 from lockstep.compat.tensorflow._ragged_rows import count_rows, indices_of, positions_of, take_columns, take_rows
 from lockstep.compat.tensorflow._shape import TensorShape
@@ -183,10 +183,7 @@ class RaggedTensor(CompositeTensor):
     @property
     def spec(self) -> Any:
         """The spec of the tensor."""
-        # Imported here: the module of specs imports this one.
-        from lockstep.compat.tensorflow._ragged_spec import RaggedTensorSpec
-
-        return RaggedTensorSpec.from_value(self)
+        return spec_classes[RaggedTensor].from_value(self)
 
     @property
     def ragged_rank(self) -> int:

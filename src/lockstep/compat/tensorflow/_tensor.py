@@ -117,6 +117,13 @@ class HostTensor(np.ndarray):
             raise TypeError("A tensor of no dimensions has no elements to iterate over. Use its numpy().")
         return (as_host(e) for e in _base(self))
 
+    def __float__(self) -> float:
+        # Of one element, whatever its shape; numpy 2 takes no dimensions alone.
+        return float(_base(self).item())
+
+    def __int__(self) -> int:
+        return int(_base(self).item())
+
     def __format__(self, spec: str) -> str:
         return format(self.numpy(), spec)
 

@@ -1,5 +1,7 @@
 """tf.signal: Fourier transforms and windows."""
 
+# ruff: noqa: F403
+
 from __future__ import annotations
 
 from typing import Any as _Any
@@ -9,11 +11,15 @@ import numpy as _np
 from lockstep._types import Tensor as _Tensor
 from lockstep.compat.tensorflow._missing import getter as _getter
 from lockstep.compat.tensorflow._ops import dispatch as _dispatch
+from lockstep.compat.tensorflow._ops import spectra as _spectra
+from lockstep.compat.tensorflow._ops.spectra import *
 from lockstep.compat.tensorflow._types import Argument as _Argument
 from lockstep.compat.tensorflow._types import DTypeLike as _DTypeLike
 from lockstep.compat.tensorflow._types import SizeLike as _SizeLike
 
-__all__ = ["fft", "fft2d", "frame", "hamming_window", "hann_window", "ifft", "ifft2d", "irfft", "rfft", "stft"]
+__all__ = ["inverse_stft", "inverse_stft_window_fn"]
+__all__ += _spectra.__all__
+__all__ += ["fft", "fft2d", "frame", "hamming_window", "hann_window", "ifft", "ifft2d", "irfft", "rfft", "stft"]
 
 
 def _transform(function: str, x: _Tensor, *args: _Argument) -> _Any:
@@ -116,6 +122,34 @@ def stft(
     xp, frames = _dispatch.pick(frame(signals, length, frame_step, pad_end))
     weighted = frames if window_fn is None else frames * _dispatch.to_array(xp, window_fn(length))
     return _dispatch.give(xp, xp.fft.rfft(weighted, size))
+
+
+def inverse_stft(
+    stfts: _Tensor,
+    frame_length: _SizeLike,
+    frame_step: _SizeLike,
+    fft_length: _SizeLike = None,
+    window_fn: _Argument = hann_window,
+    name: str | None = None,
+) -> _Any:
+    """Puts the sound together again that `stft` took apart, with the window that `inverse_stft_window_fn` gives.
+
+    Source: tf.signal.inverse_stft.
+    """
+    length = _dispatch.to_static(frame_length)
+    size = _dispatch.to_static(fft_length) or 1 << (length - 1).bit_length()
+    xp, frames = _dispatch.pick(irfft(stfts, [size]))
+    frames = xp.pad(frames[..., :length], [(0, 0)] * (len(frames.shape) - 1) + [(0, max(length - size, 0))])
+    if window_fn is not None:
+        frames = frames * _dispatch.to_array(xp, window_fn(length, dtype="float32"))
+    return _spectra.overlap_and_add(_dispatch.give(xp, frames), frame_step)
+
+
+def inverse_stft_window_fn(
+    frame_step: _SizeLike, forward_window_fn: _Argument = hann_window, name: str | None = None
+) -> _Any:
+    """Returns the window function for `inverse_stft` that undoes another. Source: tf.signal.inverse_stft_window_fn."""
+    return _spectra.inverse_window(frame_step, forward_window_fn)
 
 
 __getattr__ = _getter(__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys as _sys
+import inspect as _inspect
 import tempfile as _tempfile
 import unittest as _unittest
 from importlib.util import find_spec as _find_spec
@@ -65,7 +65,7 @@ class Benchmark:
     ) -> None:
         """Prints a line with what was measured, under the method's name unless there is another."""
         # The method that calls is named in TensorFlow's reports, too.
-        caller = _sys._getframe(1).f_code.co_name
+        caller = _inspect.stack()[1].function
         values = {"iters": iters, "cpu_time": cpu_time, "wall_time": wall_time, "throughput": throughput}
         values.update({"extras": extras, "metrics": metrics})
         shown = ", ".join(f"{key}={value!r}" for key, value in values.items() if value is not None)

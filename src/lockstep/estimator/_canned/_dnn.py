@@ -174,7 +174,7 @@ def dnn_logit_fn_builder(
         feature_columns: Dense feature columns.
         activation_fn: The activation of each hidden layer; `None` for none.
         dropout: The dropout rate of each hidden layer; `None` for no dropout.
-        input_layer_partitioner: `None` only: there are no parameter servers.
+        input_layer_partitioner: `None` only: variables travel whole.
         batch_norm: Whether to use batch normalization after each hidden layer.
 
     Raises:

@@ -234,5 +234,6 @@ def refuse_partitioner(name: str, partitioner: object) -> None:
     """Refuses an argument for partitioned variables."""
     if partitioner is not None:
         raise UnsupportedError(
-            f"Variables are not divided among parameter servers. Received: {name}={partitioner!r}. Leave it out."
+            "Variables of an Estimator are not divided among parameter servers. Received: "
+            f"{name}={partitioner!r}. Leave it out."
         )

@@ -33,7 +33,8 @@ class Input:
     """The batches of an input_fn for this process.
 
     Each replica gets batches of its own, as in TensorFlow, where the global batch is as many times as large. With a
-    strategy (`is_distributed`) the function gets an input_context, if it has an argument for it.
+    strategy (`is_distributed`) the function gets an input_context, if it has an argument for it. With `on_host` batches
+    are whole and stay on the host.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Input:
         is_distributed: bool,
         params: Mapping[str, Any] | None,
         config: RunConfig,
+        on_host: bool = False,
     ) -> None:
         self._nothing: tuple[Any, Any] | None = None
         runtime = replicas.runtime
@@ -69,7 +71,8 @@ class Input:
         if config.tf_random_seed is not None:  # Also for a shuffle that was given no seed.
             inside.follow(self.distribution.dataset, config.tf_random_seed % 2**62)
         make_data = features_only if mode == "infer" else with_labels
-        self.source = DistributedSource(self.distribution, make_data if self._nothing is None else self._with_nothing)
+        finish = make_data if self._nothing is None else self._with_nothing
+        self.source = DistributedSource(self.distribution, finish, divides=not on_host, stays=not on_host)
 
     def _with_nothing(self, element: Element) -> Data:
         features, labels = self._nothing or ({}, None)

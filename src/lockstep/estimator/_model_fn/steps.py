@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from jax import lax
 
 from lockstep._engine.keras.replica_step import moments_over_replicas
 from lockstep._engine.step.aggregation import LocalShards, Shards, VariableUpdate
-from lockstep._engine.step.jaxprs import depends_on_inputs, is_traced
+from lockstep._engine.step.jaxprs import depends_on_inputs
 from lockstep._engine.step.local_sgd import COMMON, OWN, PARAMETER, LocalTraining, Role, role_of
 from lockstep._engine.step.protocol import Step, Update
 from lockstep._engine.step.reduction import Reduction
@@ -26,11 +26,10 @@ from lockstep.errors import ArgumentError
 from lockstep.estimator._model_fn.function import Data, ModelCall, ModelFunction, Selection, combine_outputs
 from lockstep.estimator._model_fn.records import MetricOp, TrainOp, group
 from lockstep.estimator._model_fn.scope import ReachedGradient
+from lockstep.estimator._model_fn.step_parts import SplitStep, StepParts, Values
 from lockstep.estimator._model_fn.variables import GLOBAL_STEP, Entry, impurity_error
 
 _log = logging.getLogger("lockstep")
-
-Values = Mapping[str, Any]
 
 
 class Steps:
@@ -68,32 +67,15 @@ class Steps:
 
     def split_step(self) -> tuple[Step, Update] | None:
         """Returns the step up to averaged gradients and the update, for ZeRO-1; `None` without it."""
-        begin = self._begin
-        if begin is None or not self._replicas.shards_optimizer_state or self._replicas.count == 1:
+        if self._begin is None or not self._replicas.shards_optimizer_state or self._replicas.count == 1:
             return None
-        # The update is traced after each trace of the gradients, for the same state: these are its data's.
-        shapes: list[Any] = []
+        parts = StepParts(self._begin, self._one_shard)
+        return parts.gradients, parts.update
 
-        def gradients(state: State, data: Data) -> tuple[Any, Any]:
-            shapes[:] = [jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), data)]
-            outputs, pending = begin(self._one_shard(data)).forward(state)
-            return outputs, TracedLeaves(pending).traced
-
-        def update(state: State, traced: PyTree) -> Any:
-            # Runs outside of the replicas' shard_map, where their tracers are invalid: the model_fn is traced again for
-            # its records (which rules, which variables), and the gradients' values come in as arguments.
-            traces: list[tuple[SplitStep, TracedLeaves]] = []
-
-            def trace(state: State, data: PyTree) -> tuple[()]:
-                step = begin(Shards([data], [1.0]))
-                traces.append((step, TracedLeaves(step.forward(state)[1])))
-                return ()
-
-            jax.eval_shape(trace, state, shapes[0])
-            step, pending = traces[0]
-            return step.apply(state, pending.merge(traced))
-
-        return gradients, update
+    def parts(self) -> StepParts:
+        """Returns a step that trains in two parts, of a batch that is not divided."""
+        assert self._begin is not None, "only a step that trains has an update"
+        return StepParts(self._begin, lambda data: Shards([data], [1.0]))
 
     def local_step(self) -> LocalTraining | None:
         """Returns the step of local SGD; `None` without it."""
@@ -112,32 +94,6 @@ class Steps:
     def _one_shard(self, data: Data) -> Shards:
         count = self._replicas.count
         return Shards([data], [1.0 / count], AXIS, count, self._replicas.reduction or Reduction())
-
-
-class SplitStep(Protocol):
-    """A step in two parts: gradients of the batch, and the update."""
-
-    def forward(self, state: Values) -> tuple[Any, Any]:
-        """Returns the outputs, and the input of `apply`: gradients, and other values from the batch."""
-        ...
-
-    def apply(self, state: Values, pending: PyTree) -> dict[str, Any]:
-        """Returns the state after the update."""
-        ...
-
-
-class TracedLeaves:
-    """A PyTree split into its traced leaves (`traced`) and the rest, which is static."""
-
-    def __init__(self, value: Tensor) -> None:
-        leaves, self._structure = jax.tree.flatten(value)
-        self.traced = [leaf for leaf in leaves if is_traced(leaf)]
-        self._rest = [None if is_traced(leaf) else (leaf,) for leaf in leaves]
-
-    def merge(self, traced: Sequence[Any]) -> Any:
-        """Returns the PyTree with other values in the places of the traced leaves."""
-        values = iter(traced)
-        return jax.tree.unflatten(self._structure, [next(values) if r is None else r[0] for r in self._rest])
 
 
 def train_step(function: ModelFunction, replicas: Replicas, selection: Selection) -> Steps:
@@ -178,12 +134,17 @@ class _TrainStep:
         self._over_replicas = over_replicas
         self._calls: list[ModelCall] = []
 
+    @property
+    def call(self) -> ModelCall:
+        """Returns the traced call of the model_fn for the first shard."""
+        return self._calls[0]
+
     def forward(self, state: Values) -> tuple[Any, Any]:
         """Calls the model_fn for each shard and averages gradients."""
         with moments_over_replicas(AXIS) if self._over_replicas else contextlib.nullcontext():
             gradients = self._gradients_of_sites(state)
             results = [self._forward(state, number, gradients) for number in range(len(self._shares.data))]
-        call = self._calls[0]
+        call = self.call
         ops = group(call.spec.train_op)
         entries, values = self._function.variables.entries, [r["values"] for r in results]
         changed = _combine(self._shares, entries, state, {key: [v[key] for v in values] for key in values[0]})
@@ -200,7 +161,7 @@ class _TrainStep:
     def apply(self, state: Values, pending: PyTree) -> dict[str, Any]:
         """Runs the update rules in the scope of the first shard's call."""
         changed, per_op, hyper = pending
-        call, values = self._calls[0], {**state, **changed}
+        call, values = self.call, {**state, **changed}
         ops = group(call.spec.train_op)
 
         def update() -> dict[str, Any]:

@@ -24,18 +24,19 @@ from lockstep._engine.keras.servers.held import HeldModel, seeds_of
 from lockstep._engine.keras.servers.options import ServerOptions
 from lockstep._engine.keras.servers.spec import initial_values, rows_of_plan, slots_of, spec_of
 from lockstep._engine.keras.servers.tables import Table
-from lockstep._engine.keras.servers.ticket_client import CHECKSUM, LOG, METRIC, STALENESS, TicketClient, Training
-from lockstep._engine.keras.servers.ticket_program import TicketProgram, seeds_for
+from lockstep._engine.keras.servers.ticket_client import CHECKSUM, LOG, METRIC, TicketClient, Training
+from lockstep._engine.keras.servers.ticket_program import TicketProgram
+from lockstep._engine.servers.batch_shares import seeds_for
 from lockstep._engine.servers.call import Call
+from lockstep._engine.servers.chief_tickets import ChiefTickets
 from lockstep._engine.servers.requests import JobSpec, Pull
+from lockstep._engine.servers.ticket_exchange import STALENESS
 from lockstep._engine.step.batches import Outputs
 from lockstep._types import Array, Batch
 from lockstep.errors import MismatchError
 
 # Leases run so far ahead of the chief's loop: enough for many workers, and reports that wait take little memory.
 _AHEAD = 64
-# How long the chief waits for a ticket of another task before it looks whether that came back.
-_POLL_SECONDS = 0.05
 # What the directory of a cut is called, before the number of its ticket; and how many stay.
 CUT = "servers-"
 _KEPT = 3
@@ -71,15 +72,12 @@ class ChiefTraining:
         self._options = options
         self._program = program
         self._training: Training | None = None
-        self._client: TicketClient | None = None
+        self._tickets: ChiefTickets | None = None
         self._marks: dict[str, tuple[Any, Deferred]] = {}
         self._snapshot: tuple[int, dict[str, Array]] | None = None
         self._metrics: list[np.ndarray] | None = None
         self._logs: dict[str, Any] = {}
         self._epoch: dict[str, Any] | None = None
-        self._first = self._next = 0
-        self._end: int | None = None
-        self._held_lease: Any = None
         self._before: list[tuple[Any, Any]] = []
         self.cut_directory: str | None = None
         self.restore_from: str | None = None
@@ -103,7 +101,12 @@ class ChiefTraining:
     @property
     def ticket(self) -> int:
         """The ticket of the next step: how many updates there are."""
-        return self._next
+        return 0 if self._tickets is None else self._tickets.next
+
+    @property
+    def _opened_tickets(self) -> ChiefTickets:
+        assert self._tickets is not None, "servers are opened by the first batch"
+        return self._tickets
 
     def begin_epoch(self, epoch: int, first_batch: int, batches: int | None, extra: Any) -> None:
         """Begins an epoch, as soon as its first batch is there."""
@@ -112,59 +115,31 @@ class ChiefTraining:
 
     def end_epoch(self, batches: int) -> None:
         """Ends an epoch of so many batches, all of which are applied."""
-        if self._client is not None and self._epoch is None:
+        if self._tickets is not None and self._epoch is None:
             self._call.end_epoch(batches)
 
     def train(self, batch: Batch) -> Outputs:
         """Returns when the next batch's update is applied, whoever has computed it."""
-        if self._client is None:
+        if self._tickets is None:
             self._open(batch)
         if self._epoch is not None:
             self._begin(**self._epoch)
             self._epoch = None
         self._push_changes()
-        ticket = self._next
-        self._release(ticket)
-        reports = self._wait(ticket, batch)
-        self._next, self._snapshot = ticket + 1, None
-        return self._account(ticket, batch, reports)
+        tickets = self._opened_tickets
+        reports = tickets.step(batch, self.horizon(tickets.steps), self._hyper())
+        self._snapshot = None
+        return self._account(tickets.next - 1, batch, reports)
 
     def _begin(self, epoch: int, first_batch: int, batches: int | None, extra: Any) -> None:
-        assert self._client is not None and self._training is not None
+        assert self._training is not None
         extra = {**extra, "first_ticket": self._training.first_ticket}
-        begun = self._call.begin_epoch(epoch, first_batch, batches, extra)
-        self._first = self._next = begun.first_ticket
-        self._first_batch = first_batch
-        self._end = None if batches is None else begun.first_ticket + batches - first_batch
-        self._held_lease = None
-
-    def _release(self, ticket: int) -> None:
-        until = ticket + max(1, min(self.horizon(ticket - self._first), _AHEAD))
-        self._call.release(until if self._end is None else min(until, self._end), self._hyper())
+        self._opened_tickets.begin_epoch(epoch, first_batch, batches, extra)
 
     def _hyper(self) -> dict[str, float]:
         """Returns the numbers of the optimizer that callbacks may assign."""
         rate: Any = getattr(self._model.optimizer, "_learning_rate", None)
         return {"learning_rate": float(np.asarray(rate.value))} if hasattr(rate, "path") else {}
-
-    def _wait(self, ticket: int, batch: Batch) -> Sequence[Report]:
-        assert self._client is not None
-        wait = 0.0
-        while (reports := self._call.wait(ticket, wait)) is None:
-            lease = self._held_lease
-            if lease is None or lease.ticket != ticket:
-                lease = self._call.lease(0, ticket, ticket)
-            if lease is not None:
-                self._held_lease = None if lease is self._held_lease else self._held_lease
-                self._client.compute(lease, batch)
-                self._client.flush()
-                wait = 0.0
-                continue
-            if self._held_lease is None and not self._options.is_synchronous:
-                # Somebody else computes this one; the chief computes a later one, when its loop comes there.
-                self._held_lease = self._call.lease(0, ticket + 1)
-            wait = _POLL_SECONDS
-        return reports
 
     # ---- The servers ----
 
@@ -193,7 +168,8 @@ class ChiefTraining:
             first = self._call.restore(self.restore_from).step
         self._training = replace(self._training, first_ticket=first)
         served.digest = opened
-        self._client = TicketClient(self._call, model, self._program, held, self._training)
+        client = TicketClient(self._call, model, self._program, held, self._training)
+        self._tickets = ChiefTickets(self._call, client, not options.is_synchronous, _AHEAD)
 
         # ---- Defer: from here on variables are read from the servers ----
         names = [*held.trainable, *held.non_trainable]
@@ -211,7 +187,7 @@ class ChiefTraining:
             self._marks[name] = variable, mark
         if self.cut_directory is not None and self.restore_from is None:
             # What a server that dies before the first backup goes back to.
-            self._first = self._next = first
+            self._tickets.first = self._tickets.next = first
             self.restore_from = self.cut()
 
     def _spec_of(self, held: HeldModel) -> JobSpec:
@@ -226,11 +202,11 @@ class ChiefTraining:
 
     def cut(self) -> str | None:
         """Has servers write their shards, between two steps; returns the directory."""
-        if self.cut_directory is None or self._client is None:
+        if self.cut_directory is None or self._tickets is None:
             return None
-        path = os.path.join(self.cut_directory, f"{CUT}{self._next}")
+        path = os.path.join(self.cut_directory, f"{CUT}{self.ticket}")
         shutil.rmtree(path, ignore_errors=True)
-        self._call.cut(path, self._next)
+        self._call.cut(path, self.ticket)
         # The one before stays: a backup that is being written is not the newest yet.
         self._cuts = [*self._cuts[-_KEPT + 1 :], path]
         for old in glob.glob(os.path.join(glob.escape(self.cut_directory), f"{CUT}*")):
@@ -255,9 +231,9 @@ class ChiefTraining:
 
     def _read_dense(self, name: str) -> Array:
         """Reads a variable with all others that travel whole, once for each step."""
-        if self._snapshot is None or self._snapshot[0] != self._next:
+        if self._snapshot is None or self._snapshot[0] != self.ticket:
             reply = self._call.exchange(None, Pull(self._call.generation, {}, -1, None))
-            self._snapshot = self._next, {name: np.array(v) for name, v in (reply.dense or {}).items()}
+            self._snapshot = self.ticket, {name: np.array(v) for name, v in (reply.dense or {}).items()}
         return self._snapshot[1][name]
 
     def _push_changes(self) -> None:
@@ -312,7 +288,7 @@ class ChiefTraining:
         """Raises `MismatchError` if another task has computed this ticket of other data."""
         if CHECKSUM not in report:
             return
-        number = self._first_batch + ticket - self._first
+        number = self._opened_tickets.batch_of(ticket)
         if int(report[CHECKSUM]) != Sample(batch, number).checksum:
             raise MismatchError(
                 f"Every task must read the same data. In batch {number} of the epoch, a worker has read other values "
@@ -325,11 +301,11 @@ class ChiefTraining:
         for variable, value in zip(model.metrics_variables, self._metrics or (), strict=False):
             variable.assign(value)
         training = self._training
-        if training is None or self._client is None:
+        if training is None or self._tickets is None:
             return
-        model.optimizer._iterations.assign(training.iterations + self._next - training.first_ticket)
+        model.optimizer._iterations.assign(training.iterations + self.ticket - training.first_ticket)
         draws = self._draws
-        states = seeds_for(training.seeds, draws, self._next - training.first_ticket, 0, True)
+        states = seeds_for(training.seeds, draws, self.ticket - training.first_ticket, 0, True)
         for variable, state in zip([v for v in model.non_trainable_variables if is_seed(v)], states, strict=True):
             variable.assign(state)
 

@@ -12,11 +12,12 @@ from keras.src import backend
 
 from lockstep._engine.keras.ownership import Ownership
 from lockstep._engine.keras.replica_step import is_seed
-from lockstep._engine.keras.servers.chief_program import HostProgram
 from lockstep._engine.keras.servers.held import seeds_of
 from lockstep._engine.keras.servers.tables import Table
-from lockstep._engine.keras.servers.ticket_program import Inputs, Method, TicketProgram, seeds_for
+from lockstep._engine.keras.servers.ticket_program import Inputs, Method, TicketProgram
 from lockstep._engine.keras.state import PREDICT, TEST, ModelState
+from lockstep._engine.servers.batch_shares import seeds_for
+from lockstep._engine.servers.host_program import HostProgram
 from lockstep._engine.step.batches import DeviceBatch, Outputs
 from lockstep._types import Array
 

@@ -26,18 +26,19 @@ from lockstep._engine.keras.recovery import pack
 from lockstep._engine.keras.servers import results
 from lockstep._engine.keras.servers.chief import ChiefTraining
 from lockstep._engine.keras.servers.chief_fit import ServersFit
-from lockstep._engine.keras.servers.chief_program import ChiefProgram, ChiefState, HostProgram
+from lockstep._engine.keras.servers.chief_program import ChiefProgram, ChiefState
 from lockstep._engine.keras.servers.held import HeldModel
 from lockstep._engine.keras.servers.local_program import LocalProgram, LocalState
 from lockstep._engine.keras.servers.options import ServerOptions
 from lockstep._engine.keras.servers.tables import tables_by
 from lockstep._engine.keras.servers.ticket_client import TicketClient, Training
 from lockstep._engine.keras.servers.ticket_program import TicketProgram
-from lockstep._engine.keras.servers.worker import work
 from lockstep._engine.keras.validation import ValidationData
 from lockstep._engine.servers.call import Call
+from lockstep._engine.servers.host_program import HostProgram
 from lockstep._engine.servers.job import Job
 from lockstep._engine.servers.messages import Superseded
+from lockstep._engine.servers.worker import work
 from lockstep.errors import ArgumentError, PeerError, UnsupportedError
 
 _log = logging.getLogger("lockstep")

@@ -1,12 +1,9 @@
-"""A task's way through one ticket: pull what a batch needs, compute its gradients, push them, report.
-
-In asynchronous training the push of a ticket travels with the pull of the next one, in one round trip.
-"""
+"""A task's way through one ticket: pull what a batch needs, compute its gradients, push them, report."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -16,14 +13,16 @@ from lockstep._engine.input.samples import Sample
 from lockstep._engine.keras.replica_step import is_seed
 from lockstep._engine.keras.servers.held import HeldModel
 from lockstep._engine.keras.servers.lookups import Needed
-from lockstep._engine.keras.servers.ticket_program import Inputs, TicketProgram, seeds_for, share_of
+from lockstep._engine.keras.servers.ticket_program import Inputs, TicketProgram
+from lockstep._engine.servers.batch_shares import seeds_for, share_of
 from lockstep._engine.servers.call import Call
-from lockstep._engine.servers.requests import Pull, Push, Reply
+from lockstep._engine.servers.requests import Push, Reply
+from lockstep._engine.servers.ticket_exchange import TicketExchange
 from lockstep._engine.servers.tickets import Lease
 from lockstep._types import Array, Batch, PyTree
 
 Report = dict[str, np.ndarray]
-METRIC, LOG, STALENESS, CHECKSUM = "metric/", "log/", "staleness", "checksum"
+METRIC, LOG, CHECKSUM = "metric/", "log/", "checksum"
 
 
 @dataclass(frozen=True)
@@ -78,10 +77,7 @@ class TicketClient:
         self._held = held
         self.training = training
         self._kinds = {v.name: v.kind for v in held.variables}
-        self._dense: dict[str, Array] = {}
-        self._version = -1
-        # What is computed and not pushed yet.
-        self._pending: tuple[Lease, Push, Report] | None = None
+        self._exchange = TicketExchange(call, training.is_synchronous)
         self._metrics = reset_values(model)
         self.compares_data = False
         self._logs_are_metrics: bool | None = None
@@ -94,58 +90,36 @@ class TicketClient:
         Raises:
             Superseded: If the servers have gone back to a cut meanwhile: the lease is void.
         """
-        training = self.training
         part, weight = share_of(batch, lease.share, lease.shares)
         if part is None:
             self.flush()
-            self._pending = lease, self._push_of(lease, 0.0, {}, {}, {}), {}
+            self._exchange.push(lease, self._push_of(lease, 0.0, {}, {}, {}), {})
             return
-        if self._program.plan(part).ids_need_state and self._exchange(lease, {}) is None:
+        if self._program.plan(part).ids_need_state and self._exchange.pull(lease, {}) is None:
             return
         needed = self._program.needed(part, self._inputs(lease, part, {}))
-        reply = self._exchange(lease, self._pulled(needed))
+        reply = self._exchange.pull(lease, self._pulled(needed))
         if reply is None:
             return
         results = jax.device_get(self._program(part, needed, self._inputs(lease, part, self._windows(needed, reply))))
         report = self._report(results)
         if self.compares_data:
             report[CHECKSUM] = np.asarray(Sample(batch, lease.batch).checksum, np.int64)
-        self._pending = lease, self._gradients(lease, weight, needed, results), report
-        if training.is_synchronous:
-            self.flush()
+        self._exchange.push(lease, self._gradients(lease, weight, needed, results), report)
+
+    def begin_epoch(self, first_ticket: int) -> None:
+        """Begins an epoch, whose random numbers are those of steps after this ticket."""
+        self.training = replace(self.training, first_ticket=first_ticket)
 
     def flush(self) -> None:
         """Pushes what is computed, and reports it."""
-        if self._pending is not None:
-            lease, push, report = self._pending
-            reply = self._call.exchange(push, None)
-            self._finish(lease, report, reply)
+        self._exchange.flush()
 
     def drop(self) -> None:
         """Forgets what was computed for a state that servers have left."""
-        self._pending, self._version = None, -1
+        self._exchange.drop()
 
     # ---- What travels ----
-
-    def _exchange(self, lease: Lease, rows: dict[str, np.ndarray]) -> Reply | None:
-        """Pulls what a ticket needs, and pushes the one before; `None` if it is too late for this one."""
-        at_version = lease.version if self.training.is_synchronous else None
-        pull = Pull(lease.generation, rows, self._version, at_version)
-        pending = self._pending
-        reply = self._call.exchange(None if pending is None else pending[1], pull)
-        if pending is not None:
-            self._finish(pending[0], pending[2], reply)
-        if reply.status == "late":
-            self._call.give_back(lease)
-            return None
-        if reply.dense is not None:
-            self._dense.update(reply.dense)
-        self._version = reply.version
-        return reply
-
-    def _finish(self, lease: Lease, report: Report, reply: Reply) -> None:
-        self._pending = None
-        self._call.done(lease, {**report, STALENESS: np.asarray(reply.staleness)})
 
     def _pulled(self, needed: Mapping[int, Needed]) -> dict[str, np.ndarray]:
         names = self._held.trainable
@@ -155,7 +129,7 @@ class TicketClient:
         found: dict[int, Array] = {}
         for place, each in needed.items():
             name = self._held.trainable[place]
-            rows = reply.rows[name] if self._kinds[name] == "rows" else self._dense[name][each.ids]
+            rows = reply.rows[name] if self._kinds[name] == "rows" else self._exchange.dense[name][each.ids]
             found[place] = each.window(rows)
         return found
 
@@ -165,13 +139,13 @@ class TicketClient:
         draws = self._program.plan(batch).draws
         seeds = iter(seeds_for(training.seeds, draws, lease.ticket - training.first_ticket, lease.share, is_whole))
         trainable: list[Any] = [
-            windows[i] if i in windows else self._dense.get(name, 0) for i, name in enumerate(held.trainable)
+            windows[i] if i in windows else self._exchange.dense.get(name, 0) for i, name in enumerate(held.trainable)
         ]
         for place, name in enumerate(held.trainable):
             if self._kinds[name] == "rows" and place not in windows and windows:
                 trainable[place] = self._call.read(name)
         others = [
-            next(seeds) if is_seed(v) else self._dense.get(name or "", 0)
+            next(seeds) if is_seed(v) else self._exchange.dense.get(name or "", 0)
             for v, name in zip(model.non_trainable_variables, held.non_trainable, strict=True)
         ]
         steps = training.iterations + lease.ticket - training.first_ticket
@@ -193,7 +167,7 @@ class TicketClient:
             elif each is None:
                 dense[name] = gradient
             else:
-                whole = np.zeros(self._dense[name].shape, gradient.dtype)
+                whole = np.zeros(self._exchange.dense[name].shape, gradient.dtype)
                 whole[each.ids] = gradient[: len(each.ids)]
                 dense[name] = whole
         names = self._held.non_trainable
@@ -210,7 +184,7 @@ class TicketClient:
             rows=rows,
             dense=dense,
             delta=delta,
-            based_on=self._version,
+            based_on=self._exchange.version,
         )
 
     def _report(self, results: PyTree) -> Report:

@@ -16,15 +16,13 @@ from lockstep._engine.keras.servers.clipping import clipped_as_applied
 from lockstep._engine.keras.servers.held import tables_of
 from lockstep._engine.keras.servers.lookups import Needed, needed_rows
 from lockstep._engine.keras.servers.tables import Table, demand_small
-from lockstep._engine.keras.servers.traces import Part, Traced, caught_gradients, differences, only_gradients
+from lockstep._engine.keras.servers.traces import caught_gradients, only_gradients
+from lockstep._engine.servers.traced_parts import Part, Traced, differences
 from lockstep._engine.step.compiler import Compiler
 from lockstep._engine.step.replicas import Replicas
 from lockstep._nest import opened
 from lockstep._types import Batch, PyTree
 from lockstep.errors import UnsupportedError
-
-# Replicas must not draw the same dropout masks: as `lockstep._engine.step.aggregation` shifts seeds.
-_SEED_STRIDE = 0x9E3779B1
 
 Method = Literal["train_step", "test_step", "predict_step"]
 _GROUPS = {"train_step": (0, 1, 2, 3), "test_step": (0, 1, 3), "predict_step": (0, 1)}
@@ -321,43 +319,3 @@ def _only_changes(results: PyTree, changed: frozenset[int]) -> PyTree:
 def _signature(batch: Batch) -> Any:
     leaves, structure = jax.tree.flatten(batch)
     return structure, tuple((np.shape(a), str(a.dtype)) for a in leaves)
-
-
-# ---- Shares, and the random numbers of each ----
-
-
-def share_of(batch: Batch, share: int, shares: int) -> tuple[Batch | None, float]:
-    """Returns a share of a global batch, and how much it counts.
-
-    As replicas divide a batch: in equal parts; one that they cannot divide is computed whole, by the first.
-    """
-    rows = next((a.shape[0] for a in jax.tree.leaves(batch) if np.ndim(a)), 0)
-    if shares == 1:
-        return batch, 1.0
-    if not rows or rows % shares:
-        return (batch, 1.0) if share == 0 else (None, 0.0)
-    each = rows // shares
-    part = slice(share * each, (share + 1) * each)
-    return jax.tree.map(lambda a: a[part] if np.ndim(a) else a, batch), 1.0 / shares
-
-
-def seeds_for(
-    initial: Sequence[np.ndarray], draws: Sequence[np.ndarray], ticket: int, share: int, is_whole: bool
-) -> list[np.ndarray]:
-    """Returns the states of random generators for a ticket: as if one device had made all steps before it.
-
-    Args:
-        initial: The states at the beginning of training.
-        draws: By how much a step moves each.
-        ticket: How many steps came before.
-        share: Which share of the batch; each draws numbers of its own.
-        is_whole: Whether it is the whole batch.
-    """
-    found: list[np.ndarray] = []
-    for before, step in zip(initial, draws, strict=True):
-        with np.errstate(over="ignore"):
-            state = (before + step * np.asarray(ticket, step.dtype)).astype(before.dtype)
-            if not is_whole:
-                state[0] += np.asarray((share * _SEED_STRIDE) & 0xFFFFFFFF, np.uint32).astype(before.dtype)
-        found.append(state)
-    return found

@@ -118,8 +118,9 @@ def softmax_cross_entropy_with_logits(
 
 def derivative_of_distributions(labels: Tensor, logits: Tensor, axis: int = -1) -> Any:
     """Returns zero, which adds to a cross entropy what its derivative lacks for labels to be taken as distributions."""
-    total = keras.ops.logsumexp(logits, axis=axis)
-    return (1.0 - keras.ops.sum(labels, axis=axis)) * (total - keras.ops.stop_gradient(total))
+    total: Any = keras.ops.logsumexp(logits, axis=axis)
+    lack: Any = keras.ops.sum(labels, axis=axis)
+    return (1.0 - lack) * (total - keras.ops.stop_gradient(total))
 
 
 def sparse_softmax_cross_entropy_with_logits(labels: Tensor, logits: Tensor, name: str | None = None) -> Tensor:

@@ -277,7 +277,8 @@ def combined_non_max_suppression(
     else:
         results = jax.vmap(of_example)(b, s)
     floats = [dispatch.give(xp, part.astype("float32")) for part in results[:3]]
-    return CombinedNonMaxSuppression(*floats, dispatch.give(xp, results[3].astype("int32")))
+    found, best, kinds = floats
+    return CombinedNonMaxSuppression(found, best, kinds, dispatch.give(xp, results[3].astype("int32")))
 
 
 named.record_names(globals())

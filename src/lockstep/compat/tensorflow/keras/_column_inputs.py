@@ -26,7 +26,7 @@ _CODES = "lockstep_codes_"
 
 def columns_of(model: Model) -> Layer | None:
     """Returns the layer of columns that a sequential model begins with, or None."""
-    layers = model._layers if isinstance(model, keras.Sequential) else ()
+    layers: Any = vars(model).get("_layers") if isinstance(model, keras.Sequential) else None
     return layers[0] if layers and isinstance(layers[0], DenseFeatures) else None
 
 

@@ -48,8 +48,8 @@ class LinearModel(keras.Model):
         """
         super().__init__(**kwargs)
         self.units, self.use_bias = units, use_bias
-        self.activation = keras.activations.get(activation)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.activation: Any = keras.activations.get(activation)
+        self.kernel_initializer: Any = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.bias_regularizer = keras.regularizers.get(bias_regularizer)
@@ -118,7 +118,7 @@ class WideDeepModel(keras.Model):
         """
         super().__init__(**kwargs)
         self.linear_model, self.dnn_model = linear_model, dnn_model
-        self.activation = keras.activations.get(activation)
+        self.activation: Any = keras.activations.get(activation)
         self._deep_optimizer: Any = None
 
     def compile(self, optimizer: Any = "rmsprop", *args: Argument, **kwargs: Argument) -> None:

@@ -62,10 +62,7 @@ def _internal_name(module: str) -> str:
 
 def _is_module(internal: str) -> bool:
     # Its Keras has other files than tf.keras: any of them, as far as tf.keras has the names.
-    # A package of modules alone holds others, in which nothing is public: programs import them and use little of them.
-    parent = internal.rpartition(".")[0]
-    is_below = parent in _table.modules() and not _table.names(parent)
-    return internal in _table.modules() or is_below or internal.startswith("tensorflow.python.keras.")
+    return internal in _table.modules() or internal.startswith("tensorflow.python.keras.")
 
 
 def _look_up(module: str, name: str) -> _Any:

@@ -40,7 +40,11 @@ class _Finder(_abc.MetaPathFinder, _abc.Loader):
 
 
 def __getattr__(name: str) -> _Any:
-    return getattr(_importlib.import_module(_ROOT), name)
+    try:
+        return getattr(_importlib.import_module(_ROOT), name)
+    except AttributeError as error:
+        # The same advice, for the name that the program wrote.
+        raise AttributeError(str(error).replace(f"tf.{name}", f"tf.compat.v2.{name}", 1)) from None
 
 
 def __dir__() -> list[str]:

@@ -103,6 +103,12 @@ def _holds_numbers(values: Any) -> bool:
 
 
 @replaces(keras.layers.Layer, "add_variable")
+def _add_variable(original: Callable[..., Any], self: Layer, *args: Argument, **kwargs: Argument) -> Any:
+    """Takes Keras 2's arguments, too, of which `add_weight` has the same."""
+    is_older = (bool(args) and isinstance(args[0], str)) or ("initializer" not in kwargs and len(args) < 2)
+    return self.add_weight(*args, **kwargs) if is_older else original(self, *args, **kwargs)
+
+
 @replaces(keras.layers.Layer, "add_weight")
 def _add_weight(original: Callable[..., Any], self: Layer, *args: Argument, **kwargs: Argument) -> Any:
     """Takes its arguments in Keras 2's order, too, which begins with the name."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from lockstep._engine.input import random_state
 from lockstep._engine.input.feed import Feed
-from lockstep._engine.keras.servers.ticket_client import TicketClient
 from lockstep._engine.servers.call import Call
 from lockstep._engine.servers.coordinator import Epoch
 from lockstep._engine.servers.messages import Superseded
@@ -20,7 +18,27 @@ from lockstep.errors import MismatchError
 _LEASE_SECONDS = 5.0
 
 
-def work(call: Call, client: TicketClient, make_feed: Callable[[], Feed]) -> None:
+class Client(Protocol):
+    """Computes tickets of a call."""
+
+    def begin_epoch(self, first_ticket: int) -> None:
+        """Begins an epoch, whose random numbers are those of steps after this ticket."""
+        ...
+
+    def compute(self, lease: Lease, batch: Batch) -> None:
+        """Computes a ticket's share; its push waits for the next ticket, or for `flush`."""
+        ...
+
+    def flush(self) -> None:
+        """Pushes what is computed, and reports it."""
+        ...
+
+    def drop(self) -> None:
+        """Forgets what was computed for a state that servers have left."""
+        ...
+
+
+def work(call: Call, client: Client, make_feed: Callable[[], Feed]) -> None:
     """Computes leases until the chief has ended the call.
 
     Args:
@@ -34,7 +52,7 @@ def work(call: Call, client: TicketClient, make_feed: Callable[[], Feed]) -> Non
         if feed is None or epoch.generation != generation:
             feed, generation = make_feed(), epoch.generation
             feed.resume(epoch.extra["data"])
-        client.training = replace(client.training, first_ticket=epoch.extra["first_ticket"])
+        client.begin_epoch(epoch.extra["first_ticket"])
         random_state.restore(epoch.extra["random"])
         try:
             if not _work_epoch(call, client, feed, epoch):
@@ -44,7 +62,7 @@ def work(call: Call, client: TicketClient, make_feed: Callable[[], Feed]) -> Non
             feed = None
 
 
-def _work_epoch(call: Call, client: TicketClient, feed: Feed, epoch: Epoch) -> bool:
+def _work_epoch(call: Call, client: Client, feed: Feed, epoch: Epoch) -> bool:
     """Computes leases of one epoch; returns whether the feed stands at its end."""
     with feed.epoch(()) as placed:
         batches = _Batches(placed, epoch)

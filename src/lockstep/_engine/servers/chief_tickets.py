@@ -1,0 +1,97 @@
+"""The tickets of an epoch, as the chief's loop goes through them: released, computed here or elsewhere, waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lockstep._engine.servers.call import Call
+from lockstep._engine.servers.coordinator import Report
+from lockstep._engine.servers.worker import Client
+from lockstep._types import Batch
+
+# How long the chief waits for a ticket of another task before it looks whether that came back.
+_POLL_SECONDS = 0.05
+
+
+class ChiefTickets:
+    """The chief's way through the tickets of one epoch after another.
+
+    Args:
+        call: The call.
+        client: Computes tickets on the chief.
+        holds_later: Whether the chief leases a later ticket while others compute the one that it waits for.
+        ahead: How many tickets are released at most before the first of them is applied.
+
+    Attributes:
+        next: The ticket of the next step: how many updates there are.
+        released: The first ticket that nobody may lease yet.
+    """
+
+    def __init__(self, call: Call, client: Client, holds_later: bool, ahead: int) -> None:
+        self._call = call
+        self._client = client
+        self._holds_later = holds_later
+        self._ahead = ahead
+        self._end: int | None = None
+        self._held: Any = None
+        self.first_batch = 0
+        self.first = self.next = self.released = 0
+
+    def begin_epoch(self, epoch: int, first_batch: int, batches: int | None, extra: Any) -> None:
+        """Begins an epoch, for all tasks.
+
+        Args:
+            epoch: Its number.
+            first_batch: Its first batch that is trained on.
+            batches: How many it has, the ones before the first included; `None` until the data end.
+            extra: Facts for workers; JSON.
+        """
+        begun = self._call.begin_epoch(epoch, first_batch, batches, extra)
+        self.first = self.next = self.released = begun.first_ticket
+        self.first_batch = first_batch
+        self._end = None if batches is None else begun.first_ticket + batches - first_batch
+        self._held = None
+
+    @property
+    def steps(self) -> int:
+        """The number of steps of this epoch so far."""
+        return self.next - self.first
+
+    def batch_of(self, ticket: int) -> int:
+        """Returns the number of a ticket's batch in the epoch."""
+        return self.first_batch + ticket - self.first
+
+    def step(self, batch: Batch, horizon: int, hyper: Mapping[str, float]) -> Sequence[Report]:
+        """Waits until the next batch's update is applied, whoever has computed it; returns the tasks' reports.
+
+        Args:
+            batch: The batch, which the chief computes if nobody else does.
+            horizon: How many tickets may be released, from this one on: at least 1.
+            hyper: Numbers of the update, for tickets that are not released yet.
+        """
+        ticket = self.next
+        until = ticket + max(1, min(horizon, self._ahead))
+        self.released = max(self.released, until if self._end is None else min(until, self._end))
+        self._call.release(self.released, dict(hyper))
+        reports = self._wait(ticket, batch)
+        self.next = ticket + 1
+        return reports
+
+    def _wait(self, ticket: int, batch: Batch) -> Sequence[Report]:
+        wait = 0.0
+        while (reports := self._call.wait(ticket, wait)) is None:
+            lease = self._held
+            if lease is None or lease.ticket != ticket:
+                lease = self._call.lease(0, ticket, ticket)
+            if lease is not None:
+                self._held = None if lease is self._held else self._held
+                self._client.compute(lease, batch)
+                self._client.flush()
+                wait = 0.0
+                continue
+            if self._held is None and self._holds_later:
+                # Somebody else computes this one; the chief computes a later one, when its loop comes there.
+                self._held = self._call.lease(0, ticket + 1)
+            wait = _POLL_SECONDS
+        return reports

@@ -1,0 +1,118 @@
+"""A traced step that is compiled in parts: a record gives several programs, each without what it does not need."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import jaxpr_as_fun
+from jax.interpreters import partial_eval
+
+from lockstep._engine.step import backends
+from lockstep._engine.step.compiler import Compiler
+from lockstep._engine.step.jaxprs import close_jaxpr, constants_of, open_jaxpr
+from lockstep._types import Jaxpr, PyTree
+
+Step = Callable[..., PyTree]
+# Methods of Keras' classes are replaced while a step is traced, so that one is at a time.
+_tracing = threading.RLock()
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A function of a structure of arrays that was traced once.
+
+    Attributes:
+        jaxpr: What it computes, of flat arguments; closed.
+        arguments: The structure of its arguments.
+        results: The structure of its results.
+    """
+
+    jaxpr: Jaxpr
+    arguments: Any
+    results: Any
+
+    @classmethod
+    def of(cls, function: Step, *shapes: PyTree) -> Traced:
+        """Traces a function for arrays of these shapes and dtypes."""
+        with _tracing:
+            return cls._of(function, *shapes)
+
+    @classmethod
+    def _of(cls, function: Step, *shapes: PyTree) -> Traced:
+        backends.begin_program()
+        shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(np.shape(a), a.dtype), shapes)
+        jaxpr, results = jax.make_jaxpr(function, return_shape=True)(*shapes)
+        return cls(jaxpr, jax.tree.structure(shapes), jax.tree.structure(results))
+
+    def part(self, select: Callable[[PyTree], PyTree], compiler: Compiler) -> Part:
+        """Returns the program of some of the results alone.
+
+        Args:
+            select: Takes the structure of the results, and returns one of those that are wanted.
+            compiler: Compiles it.
+        """
+        wanted = select(jax.tree.unflatten(self.results, list(range(self.results.num_leaves))))
+        numbers, structure = jax.tree.flatten(wanted)
+        body = open_jaxpr(self.jaxpr)
+        outputs = [body.outvars[n] for n in numbers]
+        thinned, used = partial_eval.dce_jaxpr(
+            body.replace(outvars=outputs, **_without_names(body)), [True] * len(outputs)
+        )
+        kept = [i for i, is_used in enumerate(used) if is_used]
+        closed = close_jaxpr(thinned, constants_of(self.jaxpr))
+
+        def run(*values: Any) -> list[Any]:
+            backends.begin_program()
+            return jaxpr_as_fun(closed)(*values)
+
+        return Part(compiler.compile(run, (), ()), kept, self.arguments, structure, closed)
+
+    def forwards(self) -> dict[int, int]:
+        """Returns the results that are arguments, by their numbers."""
+        body = open_jaxpr(self.jaxpr)
+        places = {id(v): i for i, v in enumerate(body.invars)}
+        return {i: places[id(v)] for i, v in enumerate(body.outvars) if id(v) in places}
+
+
+def _without_names(body: Any) -> dict[str, Any]:
+    # Names of results, where this release keeps some, must be as many as the results.
+    return {"debug_info": body.debug_info._replace(result_paths=None)} if hasattr(body, "debug_info") else {}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A compiled part of a traced function.
+
+    Attributes:
+        run: The compiled program, of flat arguments.
+        used: The numbers of the arguments that it takes.
+        arguments: The structure of all arguments.
+        results: The structure of its results.
+        jaxpr: What it computes.
+    """
+
+    run: Callable[..., Sequence[Any]]
+    used: Sequence[int]
+    arguments: Any
+    results: Any
+    jaxpr: Jaxpr
+
+    def uses(self) -> PyTree:
+        """Returns, in the structure of the arguments, which of them are used."""
+        used = set(self.used)
+        return jax.tree.unflatten(self.arguments, [i in used for i in range(self.arguments.num_leaves)])
+
+    def __call__(self, *arguments: PyTree) -> PyTree:
+        """Runs it; arguments that are not used may be anything, such as shapes."""
+        leaves = jax.tree.leaves(arguments)
+        return jax.tree.unflatten(self.results, list(self.run(*(leaves[i] for i in self.used))))
+
+
+def differences(before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
+    """Returns what a step has added to variables."""
+    return [now - was if now.dtype != bool else now for was, now in zip(before, after, strict=True)]

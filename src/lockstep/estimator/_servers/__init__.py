@@ -1,0 +1,1 @@
+"""Training of Estimators whose variables lie on parameter servers."""

@@ -1,0 +1,277 @@
+"""A training on the chief: its program, whose steps other tasks may compute, and the variables that servers hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from lockstep._engine.input import random_state, samples
+from lockstep._engine.input.samples import Sample
+from lockstep._engine.keras.servers.options import ServerOptions
+from lockstep._engine.servers.call import Call
+from lockstep._engine.servers.chief_tickets import ChiefTickets
+from lockstep._engine.servers.host_program import HostProgram
+from lockstep._engine.servers.layout import Layout
+from lockstep._engine.servers.requests import JobSpec, Pull
+from lockstep._engine.step.batches import DeviceBatch, Outputs
+from lockstep._types import Array
+from lockstep.errors import MismatchError, UnsupportedError
+from lockstep.estimator._core import CompiledModelFn
+from lockstep.estimator._model_fn.function import Data
+from lockstep.estimator._model_fn.program import without_text
+from lockstep.estimator._model_fn.variables import GLOBAL_STEP
+from lockstep.estimator._servers.client import CHECKSUM, Beginning, TicketClient, outputs_in
+from lockstep.estimator._servers.step import TicketStep
+from lockstep.estimator._servers.update import ServedUpdate, served_update
+
+
+class ServedVariables:
+    """The variables of a model_fn: the chief's until servers are opened with them, then theirs.
+
+    Args:
+        compiled: The model_fn.
+        values: The first values, by key.
+    """
+
+    is_sharded = False
+
+    def __init__(self, compiled: CompiledModelFn, values: Mapping[str, Any]) -> None:
+        self._compiled = compiled
+        self._values = {key: np.asarray(value) for key, value in values.items()}
+        self._served: _Served | None = None
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    @property
+    def global_step(self) -> int:
+        """Returns the number of steps done."""
+        return int(self.value(GLOBAL_STEP))
+
+    @property
+    def first(self) -> dict[str, np.ndarray]:
+        """Returns the values with which servers are opened, by key."""
+        return dict(self._values)
+
+    def serve(self, served: _Served) -> None:
+        """Has values come from the servers from now on."""
+        self._served = served
+
+    def shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Returns the shapes and dtypes of the variables."""
+        return {key: jax.ShapeDtypeStruct(v.shape, v.dtype) for key, v in self._values.items()}
+
+    def assign(self, key: str, value: np.ndarray) -> None:
+        """Sets a variable, before the servers are opened.
+
+        Raises:
+            UnsupportedError: Later.
+        """
+        if self._served is not None:
+            raise UnsupportedError(
+                "Once training has begun servers hold the variables, and updates alone change them. Received: an "
+                f"assignment to {key!r}. Assign it in Scaffold(init_fn=...)."
+            )
+        self._values[key] = np.asarray(value)
+
+    def local(self, keys: Iterable[str]) -> dict[str, Any]:
+        """Returns the values of some variables."""
+        if self._served is None:
+            return {key: self._values[key] for key in keys}
+        return self._served.values(keys)
+
+    def value(self, key: str) -> np.ndarray:
+        """Returns a variable's value."""
+        return np.asarray(self.local([key])[key])
+
+    def take(self) -> Any:
+        """Returns nothing: the state is on the servers."""
+        return ()
+
+    def give(self, state: Any) -> None:
+        """Takes nothing."""
+        del state
+
+
+class _Served:
+    """Variables on the servers, as the chief reads them."""
+
+    def __init__(
+        self,
+        call: Call,
+        update: ServedUpdate,
+        first: Mapping[str, np.ndarray],
+        beginning: Beginning,
+        done: Callable[[], int],
+        draws: Callable[[], Mapping[str, np.ndarray]],
+    ) -> None:
+        self._call, self._update, self._first, self._beginning = call, update, first, beginning
+        self._done, self._draws = done, draws
+        self._held = {v.name for v in update.variables}
+        self._slots = {key: name for name, key in update.slots.items()}
+
+    def values(self, keys: Iterable[str]) -> dict[str, Any]:
+        """Returns values as they are now, by key."""
+        keys = list(keys)
+        steps, found = self._done(), dict[str, Any]()
+        if self._held & set(keys):
+            # In one message: they are of one moment.
+            reply = self._call.exchange(None, Pull(self._call.generation, {}, -1, None))
+            found = {name: np.array(value) for name, value in (reply.dense or {}).items() if name in keys}
+        found |= {key: np.asarray(self._call.read(self._slots[key])) for key in keys if key in self._slots}
+        scalars = self._update.scalars
+        if set(scalars) & set(keys):
+            now = self._update.advance([self._first[key] for key in scalars], steps)
+            found |= {k: np.asarray(v, self._first[k].dtype) for k, v in zip(scalars, now, strict=True) if k in keys}
+        if set(self._beginning.seeds) & set(keys):
+            states = self._beginning.seeds_of(self._beginning.first_ticket + steps, self._draws())
+            found |= {key: value for key, value in states.items() if key in keys}
+        # What nothing changes is what it was.
+        return {key: found.get(key, self._first[key]) for key in keys}
+
+
+class ServedProgram(HostProgram):
+    """The training step of a model_fn, of which the chief's loop waits for the update.
+
+    Args:
+        compiled: The model_fn.
+        call: The call of all tasks.
+        options: The servers.
+        ahead: How many tickets are released at most before the first of them is applied.
+
+    Attributes:
+        horizon: Returns how many tickets may be released, from the next one on.
+        wanted: Names of values that hooks ask for, which all tasks return.
+        batches: How many batches there are; `None` until the data end.
+        position: Returns where the data stand, for workers.
+    """
+
+    def __init__(self, compiled: CompiledModelFn, call: Call, options: ServerOptions, ahead: int) -> None:
+        super().__init__(compiled.replicas.runtime)
+        self._compiled = compiled
+        self._call = call
+        self._options = options
+        self._ahead = ahead
+        self._variables: ServedVariables | None = None
+        self._step: TicketStep | None = None
+        self._tickets: ChiefTickets | None = None
+        self._draws: Mapping[str, np.ndarray] = {}
+        self._last: tuple[int, Data] | None = None
+        self.horizon: Callable[[], int] = lambda: 1
+        self.wanted: list[str] = []
+        self.batches: int | None = None
+        self.position: Callable[[], Any] = lambda: None
+
+    def serve(self, variables: ServedVariables) -> None:
+        """Has the first step open the servers with these variables."""
+        self._variables = variables
+
+    def prepare(self, batch: Any) -> Any:
+        """Returns a batch as arrays, with integers in place of text."""
+        return super().prepare(without_its_text(batch, self._compiled))
+
+    def run(self, state: Any, placed: DeviceBatch) -> tuple[Outputs, Any]:
+        """Returns when the update of the batch is applied, whoever has computed it."""
+        data = placed.data
+        if self._tickets is None:
+            self._tickets = self._open(data)
+        tickets = self._tickets
+        ticket = tickets.next
+        (report,) = tickets.step(data, self.horizon(), {})
+        self._compare(ticket, data, report)
+        assert self._step is not None
+        outputs = self._step.outputs_of(data, outputs_in(report))
+        return Outputs(None, None, lambda _: outputs), state
+
+    @property
+    def outstanding(self) -> int:
+        """The number of tickets that were released and are not applied."""
+        return 0 if self._tickets is None else self._tickets.released - self._tickets.next
+
+    def is_settled(self) -> bool:
+        """Returns whether all tickets that were released are applied, and no more."""
+        return self._tickets is None or (self.outstanding == 0 and self._call.is_quiet(self._tickets.next))
+
+    def end(self) -> None:
+        """Ends the epoch on the servers, after the last step."""
+        if self._tickets is not None:
+            self._call.end_epoch(self._tickets.steps)
+
+    def _open(self, data: Data) -> ChiefTickets:
+        compiled, options, variables = self._compiled, self._options, self._variables
+        assert variables is not None
+        # ---- The update, for the batch at hand: only shapes of gradients matter ----
+        first, entries = variables.first, compiled.variables.entries
+        update = served_update(compiled.training_parts(), entries, first, data)
+        names = [v.name for v in update.variables]
+        step = self._step = TicketStep(compiled, names)
+        self._draws = step.draws(data)
+        layout = Layout.make(update.variables, options.job.num_servers, {})
+        spec = JobSpec(layout, update.rule, options.mode, 1, {}, options.log_order)
+        # ---- Servers begin anew, with the chief's values ----
+        options.served.make_room()
+        seeds = {key: first[key] for key, entry in entries.items() if entry.is_seed}
+        increment, start = compiled.increment, int(first[GLOBAL_STEP])
+        beginning = Beginning(options.is_synchronous, start, increment, seeds)
+        initial = {name: first[name] for name in names}
+        initial |= {name: first[key] for name, key in update.slots.items()}
+        initial["iterations"] = np.asarray(0)
+        extra = {"beginning": beginning.to_json(), "wanted": self.wanted, "random": random_state.snapshot()}
+        reports = self._call.open(spec, initial, extra, options.staleness)
+        beginning = replace(beginning, first_ticket=max(int(report["version"]) for report in reports))
+        # ---- The one epoch of the call ----
+        client = TicketClient(self._call, step, beginning)
+        tickets = ChiefTickets(self._call, client, not options.is_synchronous, self._ahead)
+        facts = {"random": random_state.snapshot(), "data": self.position(), "first_ticket": beginning.first_ticket}
+        tickets.begin_epoch(0, 0, self.batches, facts)
+        done = lambda: tickets.next - beginning.first_ticket  # noqa: E731
+        variables.serve(_Served(self._call, update, first, beginning, done, lambda: self._draws))
+        return tickets
+
+    def _compare(self, ticket: int, data: Data, report: Mapping[str, Array]) -> None:
+        """Raises `MismatchError` if another task has computed this ticket of other data."""
+        assert self._tickets is not None
+        number = self._tickets.batch_of(ticket)
+        if CHECKSUM in report and int(report[CHECKSUM]) != Sample(data, number).checksum:
+            raise MismatchError(
+                f"Every task must read the same data: each computes the batches that it leases. In batch {number}, a "
+                f"worker has read other values than the chief. {samples.ADVICE} {samples.VARIABLE}=0 leaves values "
+                "uncompared."
+            )
+
+
+def without_its_text(batch: Data, compiled: CompiledModelFn) -> Data:
+    """Returns a batch of a model_fn's, with integers in place of text."""
+    return without_text(batch, compiled.first_call.scope.recorded.needs)
+
+
+class SettledSignals:
+    """Signals of hooks that act between two tickets, when none is under way.
+
+    Args:
+        program: The program.
+    """
+
+    def __init__(self, program: ServedProgram) -> None:
+        self._program = program
+        self._sent: set[str] = set()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Returns whether a signal waits for the tickets that are under way."""
+        return bool(self._sent)
+
+    def broadcast(self, signal: str) -> None:
+        """Has no more tickets released until the signal is received."""
+        self._sent.add(signal)
+
+    def has_received(self, signal: str) -> bool:
+        """Returns whether the signal was sent and no ticket is under way, and forgets it then."""
+        if signal not in self._sent or not self._program.is_settled():
+            return False
+        self._sent.discard(signal)
+        return True

@@ -1,0 +1,144 @@
+"""A task's way through one ticket of a model_fn's training: pull variables, compute gradients, push them, report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lockstep._engine.input.samples import Sample
+from lockstep._engine.servers.batch_shares import seeds_for
+from lockstep._engine.servers.call import Call
+from lockstep._engine.servers.requests import Push
+from lockstep._engine.servers.ticket_exchange import TicketExchange
+from lockstep._engine.servers.tickets import Lease
+from lockstep._types import PyTree
+from lockstep.estimator._model_fn.function import Data
+from lockstep.estimator._model_fn.variables import GLOBAL_STEP
+from lockstep.estimator._servers.step import TicketStep
+
+OUTPUT, CHECKSUM = "output/", "checksum"
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """The facts of one training that all tasks have alike.
+
+    Attributes:
+        is_synchronous: Whether every update waits for the one before.
+        global_step: The global step before the first ticket.
+        increment: By how much a ticket moves it.
+        seeds: The states of random generators before the first ticket, by key.
+        first_ticket: The ticket of the first step, which servers number.
+    """
+
+    is_synchronous: bool
+    global_step: int
+    increment: int
+    seeds: Mapping[str, np.ndarray]
+    first_ticket: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as JSON."""
+        seeds = [[key, str(s.dtype), s.tolist()] for key, s in self.seeds.items()]
+        return {**vars(self), "seeds": seeds}
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> Beginning:
+        """Returns what `to_json` has described."""
+        seeds = {key: np.asarray(values, dtype) for key, dtype, values in facts["seeds"]}
+        return cls(bool(facts["is_synchronous"]), int(facts["global_step"]), int(facts["increment"]), seeds)
+
+    def step_of(self, ticket: int) -> int:
+        """Returns the global step before a ticket."""
+        return self.global_step + (ticket - self.first_ticket) * self.increment
+
+    def seeds_of(self, ticket: int, draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the states of random generators before a ticket."""
+        keys = list(self.seeds)
+        moves = [draws.get(key, np.zeros_like(self.seeds[key])) for key in keys]
+        states = seeds_for([self.seeds[key] for key in keys], moves, ticket - self.first_ticket, 0, True)
+        return dict(zip(keys, states, strict=True))
+
+
+class TicketClient:
+    """Computes tickets of one training.
+
+    Args:
+        call: The call.
+        step: The step.
+        beginning: The facts of the training.
+        around: Called with a lease before its step; returns what is called with the leaves of the outputs after it.
+
+    Attributes:
+        compares_data: Whether reports have a checksum of the batch, which the chief compares with its own.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        step: TicketStep,
+        beginning: Beginning,
+        around: Callable[[Lease], Callable[[PyTree], None]] | None = None,
+    ) -> None:
+        self._exchange = TicketExchange(call, beginning.is_synchronous)
+        self._step = step
+        self._beginning = beginning
+        self._around = around
+        self.compares_data = False
+
+    def begin_epoch(self, first_ticket: int) -> None:
+        """Begins to compute, from this ticket on."""
+        self._beginning = replace(self._beginning, first_ticket=first_ticket)
+
+    def compute(self, lease: Lease, batch: Data) -> None:
+        """Computes a ticket; its push waits for the next pull, or for `flush`.
+
+        The lease goes back if others have computed it meanwhile.
+
+        Raises:
+            Superseded: If the servers have begun anew meanwhile: the lease is void.
+        """
+        if self._exchange.pull(lease, {}) is None:
+            return
+        after = self._around(lease) if self._around is not None else None
+        beginning, draws = self._beginning, self._step.draws(batch)
+        results = self._step(
+            batch,
+            {
+                **self._exchange.dense,
+                **beginning.seeds_of(lease.ticket, draws),
+                GLOBAL_STEP: np.asarray(beginning.step_of(lease.ticket)),
+            },
+        )
+        report = {f"{OUTPUT}{i}": np.asarray(value) for i, value in enumerate(results["outputs"])}
+        if self.compares_data:
+            report[CHECKSUM] = np.asarray(Sample(batch, lease.batch).checksum, np.int64)
+        push = Push(
+            generation=lease.generation,
+            ticket=lease.ticket,
+            share=lease.share,
+            hyper={f"hyper_{i}": float(value) for i, value in enumerate(results["hyper"])},
+            dense=results["gradients"],
+            delta=results["changes"],
+            based_on=self._exchange.version,
+        )
+        self._exchange.push(lease, push, report)
+        if after is not None:
+            after(self._step.outputs_of(batch, results["outputs"]))
+
+    def flush(self) -> None:
+        """Pushes what is computed, and reports it."""
+        self._exchange.flush()
+
+    def drop(self) -> None:
+        """Forgets what was computed for a state that servers have left."""
+        self._exchange.drop()
+
+
+def outputs_in(report: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
+    """Returns the leaves of the outputs in a report."""
+    count = sum(name.startswith(OUTPUT) for name in report)
+    return [report[f"{OUTPUT}{i}"] for i in range(count)]

@@ -1,0 +1,66 @@
+"""The program of a job whose tasks are killed: the chief waits at one step until one was started again."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import lockstep as ls  # Above Keras: it chooses Keras' JAX backend.
+
+# isort: split
+import keras
+import numpy as np
+
+from lockstep import estimator
+from lockstep.estimator import train
+
+STEPS, HELD_AT = 40, 25
+
+
+def model_fn(features: Any, labels: Any, mode: str) -> Any:
+    hidden = keras.layers.Dropout(0.2)(keras.layers.Dense(6)(features), training=mode == "train")
+    loss = estimator.losses.mean_squared_error(labels, keras.layers.Dense(1)(hidden))
+    train_op = train.AdamOptimizer(0.02).minimize(loss, train.get_global_step())
+    return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op if mode == "train" else None)
+
+
+def input_fn() -> ls.data.Dataset:
+    random = np.random.default_rng(0)
+    x = random.normal(size=(64, 4)).astype(np.float32)
+    return ls.data.Dataset.from_tensor_slices((x, x[:, :1])).shuffle(64, seed=2).repeat().batch(8)
+
+
+class Held(estimator.SessionRunHook):
+    """Says where the chief is, and holds it at one step until another task was started again."""
+
+    def __init__(self, folder: Path, waits: bool) -> None:
+        self._folder, self._waits = folder, waits
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        step = int(run_context.session.run("global_step"))
+        if step == HELD_AT and self._waits:
+            (self._folder / "held").touch()
+            end = time.monotonic() + 240
+            while not (self._folder / "go on").exists() and time.monotonic() < end:
+                time.sleep(0.02)
+
+
+def main() -> None:
+    folder, waits = Path(sys.argv[1]), sys.argv[2] == "waits"
+    task = ls.cluster_resolver.TFConfigClusterResolver()
+    (folder / f"{task.task_type} {task.task_id}.pid").write_text(str(os.getpid()))
+    strategy = ls.distribute.ParameterServerStrategy(mode="sync")
+    config = estimator.RunConfig(
+        str(folder / "model"), tf_random_seed=1, train_distribute=strategy, save_checkpoints_steps=10
+    )
+    made = estimator.Estimator(model_fn, config=config)
+    hooks = [Held(folder, waits)] if strategy.is_chief else []
+    spec = estimator.TrainSpec(input_fn, max_steps=STEPS, hooks=hooks)
+    estimator.train_and_evaluate(made, spec, estimator.EvalSpec(input_fn, steps=1, throttle_secs=600))
+
+
+if __name__ == "__main__":
+    main()
