@@ -13,7 +13,7 @@ _DIFFERENCES: tuple[tuple[str, str], ...] = (
     (r"tf\.gradients", "Inside of a model_fn; derivatives are averages over the replicas."),
     (
         r"tf\.function",
-        "It is compiled; Python's conditions on tensors run operation by operation.",
+        "It is compiled; text and numpy in it run operation by operation.",
     ),
     (r"tf\.control_dependencies", "Operations are carried out where they are written; nothing is left to order."),
     (

@@ -24,7 +24,15 @@ from lockstep.distribute.internal import DistributedDataset, DistributedIterator
 _Action = Callable[[], Any]
 _DATA = (Dataset, DatasetIterator, DistributedDataset, DistributedIterator)
 
+# Functions are made of what is converted, so that this file cannot import them.
+_compilers: list[Callable[[Callable[..., Any]], Callable[..., Any]]] = []
+
 OPERATORS = ("and_", "for_stmt", "if_exp", "if_stmt", "not_", "or_", "while_stmt")
+
+
+def register_compiler(compile_step: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Sets how the body of a loop over data becomes a compiled function."""
+    _compilers[:] = [compile_step]
 
 
 def if_stmt(
@@ -173,7 +181,6 @@ def _for_data(
     data: Any, extra_test: _Action | None, body: Callable[[Any], None], get_state: _Action, set_state: Any
 ) -> None:
     """Runs a loop over data in Python, whose body is compiled as a function of its own."""
-    from lockstep.compat.tensorflow._ops.function import Function, Options
 
     def turn(state: Any, element: Any) -> Any:
         set_state(state)
@@ -181,7 +188,8 @@ def _for_data(
         return get_state()
 
     # Python's numbers that the body changes are tensors, as in TensorFlow.
-    step = Function(turn, Options(None, widens=True, autograph=False))
+    (compile_step,) = _compilers
+    step = compile_step(turn)
     values = Values(get_state())
     set_state(values.filled([convert_to_tensor(value) for value in values.arrays()]))
     for element in data:

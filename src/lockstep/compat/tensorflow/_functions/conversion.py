@@ -46,13 +46,11 @@ class _Transpiler(api.PyToPy):
     """Rewrites functions so that they call the operators of this package."""
 
     def get_extra_locals(self) -> dict[str, Any]:
-        if self._extra_locals is None:
-            found = super().get_extra_locals()
-            for name in control_flow.OPERATORS:
-                setattr(found["ag__"], name, getattr(control_flow, name))
-            found["ag__"].converted_call = converted_call
-        assert self._extra_locals is not None
-        return self._extra_locals
+        found = super().get_extra_locals()
+        for name in control_flow.OPERATORS:
+            setattr(found["ag__"], name, getattr(control_flow, name))
+        found["ag__"].converted_call = converted_call
+        return found
 
 
 _transpiler = _Transpiler()

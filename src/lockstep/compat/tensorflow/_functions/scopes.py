@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import keras
 from jax import lax
 from jax._src import core
+from jax.core import ShapedArray
 from keras.src.backend.common.stateless_scope import get_stateless_scope
 
 from lockstep._engine.step.jaxprs import constants_of, evaluate_equation, open_jaxpr, read
@@ -46,7 +47,7 @@ class Inputs:
         """Returns what stands for the value of a variable at the beginning."""
         found = self._placeholders.get(id(variable))
         if found is None:
-            aval = core.ShapedArray(tuple(variable._shape), jnp.dtype(variable.dtype))
+            aval = ShapedArray(tuple(variable._shape), jnp.dtype(variable.dtype))
             with core.set_current_trace(self._trace):
                 found = _input.bind(number=len(self.variables), aval=aval)
             self._placeholders[id(variable)] = found

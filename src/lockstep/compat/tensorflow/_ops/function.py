@@ -19,6 +19,7 @@ from keras.src.backend.common.stateless_scope import get_stateless_scope
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._functions.arguments import Canonical, Place, TensorKind, key_of, kind_of, to_array
 from lockstep.compat.tensorflow._functions.concrete import ConcreteFunction
+from lockstep.compat.tensorflow._functions.control_flow import register_compiler
 from lockstep.compat.tensorflow._functions.conversion import convert
 from lockstep.compat.tensorflow._functions.program import Program
 from lockstep.compat.tensorflow._functions.refusals import cannot_compile
@@ -239,6 +240,9 @@ class Function:
 _flatten = jax.tree_util.tree_flatten
 # A program, and the numbers of the leaves that it is given; `None` for all of them, in their order.
 _Route = tuple[Program, tuple[int, ...] | None]
+
+
+register_compiler(lambda turn: Function(turn, Options(None, widens=True, autograph=False)))
 
 
 def _chosen(leaves: Sequence[Any], numbers: Sequence[int] | None) -> list[Any]:
