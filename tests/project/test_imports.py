@@ -47,7 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     "saved_model": {"_text", "checkpoint"},
     "_engine.input": {"_engine.runtime", "_engine.step", "_nest", "data"},
     "_engine.loop": {"_engine.runtime", "_engine.step"},
-    "_engine.servers": {"_engine.runtime", "_engine.step", "checkpoint", "cluster_resolver"},
+    "_engine.servers": {"_engine.input", "_engine.runtime", "_engine.step", "checkpoint", "cluster_resolver"},
     "_engine.keras": {
         *("_engine.input", "_engine.loop", "_engine.runtime", "_engine.servers", "_engine.step", "_nest", "checkpoint"),
     },
@@ -60,7 +60,7 @@ ALLOWED: dict[str, set[str]] = {
         *("_nest", "checkpoint", "data", "distribute", "summary"),
     },
     "estimator": {
-        *("_engine.input", "_engine.keras", "_engine.loop", "_engine.runtime", "_engine.step"),
+        *("_engine.input", "_engine.keras", "_engine.loop", "_engine.runtime", "_engine.servers", "_engine.step"),
         *("_nest", "_text", "checkpoint", "cluster_resolver", "data", "distribute", "saved_model", "summary"),
     },
     # Nothing imports compat.
@@ -70,7 +70,7 @@ ALLOWED: dict[str, set[str]] = {
         *("summary", "training"),
     },
     # Nothing imports _migrate but the command line, when one of its commands is used.
-    "_migrate": {"checkpoint", "compat", "saved_model"},
+    "_migrate": {"_messages", "checkpoint", "compat", "saved_model"},
     "__init__": {
         *(
             "_backend",
