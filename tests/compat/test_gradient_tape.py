@@ -391,14 +391,28 @@ def test_summaries_of_a_loop(tmp_path: Any) -> None:
         tf.summary.scalar("loss", [1.0, 2.0], step=1)
 
 
-@pytest.mark.parametrize("strategy", [ONE, FOUR], ids=["one", "four"])
-def test_a_step_of_a_model_is_pure(strategy: Any) -> None:
-    class Own(tf.keras.Sequential):
-        def train_step(self, data: Any) -> Any:
-            return {}
+class OwnStep(tf.keras.Sequential):
+    """A model with a step of Keras 2, which changes its variables."""
 
-    with strategy.scope():
-        model = Own([tf.keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
-    with pytest.raises(ArgumentError, match=r"Received: Own\.train_step\(self, data\).*with strategy\.run"):
-        model.fit(X, Y, verbose=0)
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(y - self(x, training=True)))
+        self.optimizer.apply_gradients(
+            zip(tape.gradient(loss, self.trainable_variables), self.trainable_variables, strict=True)
+        )
+        return {"loss": loss}
+
+
+def test_a_step_of_keras_2_on_four_replicas_is_that_of_one() -> None:
+    after: list[list[Any]] = []
+    for strategy in (ONE, FOUR):
+        with strategy.scope():
+            model = OwnStep([tf.keras.layers.Dense(1, kernel_initializer="zeros")])
+            model.compile(tf.keras.optimizers.SGD(0.05), "mse")
+        history = model.fit(X, Y, batch_size=len(X), epochs=3, verbose=0)
+        after.append([*model.get_weights(), history.history["loss"]])
+    for one, four in zip(*after, strict=True):
+        np.testing.assert_allclose(one, four, rtol=1e-5)
+    # What the step returns, and not the metric of the compiled loss, which it has not called.
+    np.testing.assert_allclose(after[0][-1], [2.398321, 1.8526461, 1.4391145], rtol=1e-6)

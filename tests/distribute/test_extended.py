@@ -138,7 +138,7 @@ def test_variables_are_made_in_the_first_run() -> None:
 def test_one_device_that_is_not_there_is_the_cpu(caplog: pytest.LogCaptureFixture) -> None:
     strategy = tf.distribute.OneDeviceStrategy("/gpu:7")
     assert strategy.extended.worker_devices == ("/job:localhost/replica:0/task:0/device:CPU:0",)
-    assert "uses the CPU" in caplog.text
+    assert "There is no /gpu:7 on this machine; the CPU is used" in caplog.text
 
 
 def test_central_storage_is_several_devices() -> None:

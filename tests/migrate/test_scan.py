@@ -99,7 +99,7 @@ def test_everything_of_a_module_at_once() -> None:
         ("tf.Session", "missing", "There are no graphs and sessions"),
         ("tf.raw_ops.Add", "missing", "Use the function of tf"),
         ("tf.data.Dataset.no_such", "missing", "is not available"),
-        ("tf.python.client.device_lib", "there", ""),
+        ("tf.python.client.device_lib", "missing", "is internal to TensorFlow"),
         ("tf.python.no_such_module.thing", "missing", "internal to TensorFlow"),
         ("tf.python.framework.ops.convert_to_tensor", "there", ""),
         ("tf.python.training.session_run_hook.SessionRunHook", "there", ""),

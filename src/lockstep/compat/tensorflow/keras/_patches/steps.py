@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
+from jax.core import Tracer
 from keras.src import backend, tree
 from keras.src.backend.common.stateless_scope import StatelessScope
 from keras.src.optimizers.base_optimizer import BaseOptimizer
@@ -26,6 +28,8 @@ from lockstep.data import Dataset
 _NAMES = ("train_step", "test_step", "predict_step")
 # Read where a strategy builds a model: a step is traced on a first batch, to find what it makes and assigns.
 _UNSEEN = "_lockstep_steps_unseen"
+# Whether the step that was traced last has counted a loss in the model's metric.
+_COUNTS = "_lockstep_counts_loss"
 _running = threading.local()
 
 
@@ -90,6 +94,7 @@ class _Step:
             data = data[0]
         before = getattr(_running, "model", None)
         _running.model = self._model
+        vars(self._model)[_COUNTS] = False
         try:
             return self._step(data)
         finally:
@@ -209,6 +214,7 @@ def _change_base(name: str) -> None:
         _running.model = None
         try:
             _build_parts(self, name, *args)
+            vars(self)[_COUNTS] = True
             groups = _groups(self, name)
             logs, after = original(self, tuple([v.value for v in group] for group in groups), *args)
         finally:
@@ -225,6 +231,20 @@ for _name in _NAMES:
     _change_base(_name)
 
 
+@replaces(Trainer, "get_metrics_result")
+def _get_metrics_result(original: Callable[..., Any], self: Model) -> Any:
+    """Leaves the metric `loss` out where a step of Keras 2 has not counted one: what the step returns is shown then.
+
+    In Keras 2 there is no such metric before the compiled loss is called; in Keras 3 it is there, and 0.
+    """
+    results, tracker = original(self), self._loss_tracker
+    if tracker is None or _COUNTS not in vars(self):
+        return results
+    count = tracker.count.value
+    counts = vars(self)[_COUNTS] if isinstance(count, Tracer) else bool(np.asarray(count) != 0)
+    return results if counts else {name: value for name, value in results.items() if name != tracker.name}
+
+
 @replaces(Trainer, "compute_loss")
 def _compute_loss(original: Callable[..., Any], self: Model, *args: Argument, **kwargs: Argument) -> Any:
     """Counts the loss in the model's metric `loss`, in a step of Keras 2."""
@@ -236,6 +256,7 @@ def _compute_loss(original: Callable[..., Any], self: Model, *args: Argument, **
 
 def _track(model: Model, loss: Tensor, outputs: PyTree) -> None:
     leaves = [leaf for leaf in tree.flatten(outputs) if leaf is not None]
+    vars(model)[_COUNTS] = True
     model._loss_tracker.update_state(loss, sample_weight=leaves[0].shape[0] if leaves else None)
 
 
