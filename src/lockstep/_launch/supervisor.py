@@ -114,6 +114,8 @@ class Attempt:
         self._output = OutputMultiplexer(self._console, launch.logs)
         self._children: list[Child] = []
         self._timeouts = Timeouts()
+        # Those that were started again by themselves.
+        self._restarted: set[Child] = set()
         self._single = SingleRestarts(self._options, self._console, self._decide_single)
 
     def start(self) -> None:
@@ -179,6 +181,7 @@ class Attempt:
                 path.unlink(missing_ok=True)
             self._recovery.started()
             self._children[index] = self._start(child.task)
+            self._restarted.add(self._children[index])
         elif child.exit is None and not child.given_up and (reason := self._single.expiry(child, now)):
             self._console.note(f"{reason}: it is killed.")
             child.give_up(now, reason)
@@ -188,15 +191,15 @@ class Attempt:
         return self._single.will_restart(self._children[index])
 
     def _comes_too_late(self, child: Child) -> bool:
-        """Returns whether a task of a job with servers still starts after the chief has ended well."""
+        """Returns whether a task that was started again by itself still starts after the chief has ended well."""
         # It would wait for the chief for LOCKSTEP_JOIN_TIMEOUT.
         chief = self._children[0]
-        if self._options.servers == 0 or child.exit is not None or child.is_asked_to_end:
+        if child not in self._restarted or child.exit is not None or child.is_asked_to_end:
             return False
         if chief.exit is None or chief.exit.code != 0:
             return False
         record = read_progress(progress_file(child.task, self._directory))
-        return not child.task.is_evaluator and (record is None or record.time("joined") is None)
+        return record is None or record.time("joined") is None
 
     def _is_started_again(self, child: Child, now: float) -> bool:
         """Returns whether a task that has failed is started again by itself."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import threading
 import time
@@ -19,7 +18,8 @@ _log = logging.getLogger("lockstep")
 DIRECTORY = "report"
 PAGE = "report.html"
 LAUNCHER = "launcher"
-_KEPT_SECONDS = 1.0
+# A line that is kept is written at once, unless so many were in the last second.
+_WRITES_PER_SECOND = 10
 # One for all lines: json.dumps makes a new one in each call with settings of its own.
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
@@ -53,7 +53,8 @@ class RecordFile:
         # The sampling thread and the main thread write.
         self._lock = threading.Lock()
         self._lines: list[str] = []
-        self._written_at = -math.inf
+        self._allowance = float(_WRITES_PER_SECOND)
+        self._counted_at = time.monotonic()
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Appends one line, after what was kept before it; values that are not finite become text, as JSON demands."""
@@ -63,22 +64,25 @@ class RecordFile:
             self._write()
 
     def keep(self, record: Mapping[str, Any]) -> None:
-        """Appends one line, which may stay in this process for up to a second, until the next one is appended.
+        """Appends one line, which stays in this process until the next one is appended if ten came in the last second.
 
         For events that may be many in a second, such as epochs of a small data set: writing each by itself would cost
-        more than some of them take.
+        more than some of them take. A process that is killed loses no others.
         """
         line = _line_of(record)
         with self._lock:
             self._lines.append(line)
-            if time.monotonic() - self._written_at > _KEPT_SECONDS:
+            now = time.monotonic()
+            refilled = self._allowance + (now - self._counted_at) * _WRITES_PER_SECOND
+            self._allowance, self._counted_at = min(refilled, _WRITES_PER_SECOND), now
+            if self._allowance >= 1:
+                self._allowance -= 1
                 self._write()
 
     def _write(self) -> None:
         """Writes all lines that are there; called with the lock held."""
         text = "".join(self._lines)
         self._lines.clear()
-        self._written_at = time.monotonic()
         if not self._is_lost:
             try:
                 if self._descriptor is None:
