@@ -1,4 +1,4 @@
-"""What the report of a run costs the run that leaves it: CPU time, and time on the clock.
+"""Measures the cost of a report to the run that leaves it: CPU time, and time on the clock.
 
     python benchmarks/report_cost.py --rounds 9
 

@@ -273,7 +273,7 @@ class CompiledModelFn:
         self.want(name for names in by_worker for name in names)
 
     @property
-    def wanted(self) -> frozenset[str]:
+    def requested(self) -> frozenset[str]:
         """Returns the names of arrays that hooks ask for."""
         return self._wanted
 

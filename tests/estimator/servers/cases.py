@@ -68,23 +68,23 @@ def _wide_and_deep(config: Any) -> Any:
     )
 
 
-def _made(model_fn: Callable[..., Any]) -> Callable[[Any], Any]:
+def _estimator_of(model_fn: Callable[..., Any]) -> Callable[[Any], Any]:
     return lambda config: estimator.Estimator(model_fn, config=config)
 
 
 CASES: dict[str, Callable[[Any], Any]] = {
-    "TensorFlow 1's Adam": _made(_custom(lambda loss: train.AdamOptimizer(0.02).minimize(loss))),
-    "a schedule of Keras": _made(
+    "TensorFlow 1's Adam": _estimator_of(_custom(lambda loss: train.AdamOptimizer(0.02).minimize(loss))),
+    "a schedule of Keras": _estimator_of(
         _custom(
             lambda loss: train.minimize(
                 loss, keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.5, 10), 0.9, nesterov=True)
             )
         )
     ),
-    "averages and masks": _made(_custom(lambda loss: train.minimize(loss, keras.optimizers.AdamW(0.02)), True)),
-    "a rate of the step": _made(_custom(_decayed)),
-    "clipped gradients": _made(_custom(_clipped)),
-    "optax": _made(_custom(lambda loss: train.minimize(loss, optax.adam(0.02)))),
+    "averages and masks": _estimator_of(_custom(lambda loss: train.minimize(loss, keras.optimizers.AdamW(0.02)), True)),
+    "a rate of the step": _estimator_of(_custom(_decayed)),
+    "clipped gradients": _estimator_of(_custom(_clipped)),
+    "optax": _estimator_of(_custom(lambda loss: train.minimize(loss, optax.adam(0.02)))),
     "wide and deep": _wide_and_deep,
 }
 

@@ -18,12 +18,16 @@ from lockstep import estimator
 from lockstep.estimator import train
 
 STEPS, HELD_AT = 40, 25
+OPTIMIZER = sys.argv[-1]
 
 
 def model_fn(features: Any, labels: Any, mode: str) -> Any:
     hidden = keras.layers.Dropout(0.2)(keras.layers.Dense(6)(features), training=mode == "train")
     loss = estimator.losses.mean_squared_error(labels, keras.layers.Dense(1)(hidden))
-    train_op = train.AdamOptimizer(0.02).minimize(loss, train.get_global_step())
+    # The one has counts of its own on the servers, and the other a rate that depends on the step.
+    rate = train.exponential_decay(0.1, train.get_global_step(), 10, 0.5)
+    optimizer = train.AdamOptimizer(0.02) if OPTIMIZER == "adam" else train.GradientDescentOptimizer(rate)
+    train_op = optimizer.minimize(loss, train.get_global_step())
     return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op if mode == "train" else None)
 
 

@@ -72,34 +72,36 @@ def _averaged_gradients(shares: Shards) -> Generator[None]:
     # An optimizer that wraps another one hands down gradients that are averaged already.
     is_inside = False
 
+    def apply_averaged(gradients: PyTree, scale: Callable[[], Any], apply: Callable[[Any], Any]) -> Any:
+        nonlocal is_inside
+        if is_inside:
+            return apply(gradients)
+        is_inside = True
+        try:
+            return apply(_average(shares, scale(), list(gradients)))
+        finally:
+            is_inside = False
+
     def average(apply: Callable[..., Any]) -> Callable[..., Any]:
         def averaged(
             optimizer: Optimizer, optimizer_variables: PyTree, grads: PyTree, trainable_variables: PyTree
         ) -> Any:
-            nonlocal is_inside
-            if is_inside:
-                return apply(optimizer, optimizer_variables, grads, trainable_variables)
-            is_inside = True
-            try:
-                means = _average(shares, _loss_scale(optimizer, optimizer_variables), list(grads))
-                return apply(optimizer, optimizer_variables, means, trainable_variables)
-            finally:
-                is_inside = False
+            return apply_averaged(
+                grads,
+                lambda: _loss_scale(optimizer, optimizer_variables),
+                lambda means: apply(optimizer, optimizer_variables, means, trainable_variables),
+            )
 
         return averaged
 
     def average_direct(apply: Callable[..., Any]) -> Callable[..., Any]:
         # A step that assigns to the variables, instead of returning a state, calls this one.
         def averaged(optimizer: Optimizer, grads: PyTree, trainable_variables: PyTree = None) -> Any:
-            nonlocal is_inside
-            if is_inside:
-                return apply(optimizer, grads, trainable_variables)
-            is_inside = True
-            try:
-                scale = optimizer.dynamic_scale.value if isinstance(optimizer, LossScaleOptimizer) else None
-                return apply(optimizer, _average(shares, scale, list(grads)), trainable_variables)
-            finally:
-                is_inside = False
+            return apply_averaged(
+                grads,
+                lambda: optimizer.dynamic_scale.value if isinstance(optimizer, LossScaleOptimizer) else None,
+                lambda means: apply(optimizer, means, trainable_variables),
+            )
 
         return averaged
 

@@ -219,7 +219,12 @@ class Call:
         return self._place.coordinator
 
     def open(
-        self, spec: JobSpec, initial: Mapping[str, Array], extra: Any = None, staleness: int | None = None
+        self,
+        spec: JobSpec,
+        initial: Mapping[str, Array],
+        extra: Any = None,
+        staleness: int | None = None,
+        is_new: bool = False,
     ) -> list[dict[str, Any]]:
         """Opens the servers with a layout and values, and tells all tasks.
 
@@ -228,13 +233,14 @@ class Call:
             initial: Values of variables, and by "name/slot" of slots.
             extra: Facts for all tasks; JSON.
             staleness: How many updates a gradient may miss; `None` for no bound. 0 in synchronous training.
+            is_new: Whether they begin anew whatever they hold, with ticket 0.
 
         Returns:
             The servers' reports.
         """
         self._coordinator.wait_for_servers(self._place.limits.join)
         generation = self._next_generation()
-        reports = self._place.group.open(spec, generation, initial)
+        reports = self._place.group.open(spec, generation, initial, is_new)
         version = max(int(report.get("version", 0)) for report in reports)
         facts, arrays = spec_to_message(spec)
         shares = spec.replicas if spec.mode == "sync" else 1

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lockstep._engine.input import samples
+from lockstep._engine.input.samples import Sample
 from lockstep._engine.servers.call import Call
 from lockstep._engine.servers.coordinator import Report
+from lockstep._engine.servers.ticket_exchange import CHECKSUM
 from lockstep._engine.servers.worker import Client
 from lockstep._types import Batch
+from lockstep.errors import MismatchError
 
 # How long the chief waits for a ticket of another task before it looks whether that came back.
 _POLL_SECONDS = 0.05
@@ -35,8 +39,7 @@ class ChiefTickets:
         self._ahead = ahead
         self._end: int | None = None
         self._held: Any = None
-        self.first_batch = 0
-        self.first = self.next = self.released = 0
+        self.first_batch = self.first = self.next = self.released = 0
 
     def begin_epoch(self, epoch: int, first_batch: int, batches: int | None, extra: Any) -> None:
         """Begins an epoch, for all tasks.
@@ -58,9 +61,18 @@ class ChiefTickets:
         """The number of steps of this epoch so far."""
         return self.next - self.first
 
-    def batch_of(self, ticket: int) -> int:
-        """Returns the number of a ticket's batch in the epoch."""
-        return self.first_batch + ticket - self.first
+    def check_data(self, ticket: int, batch: Batch, report: Report) -> None:
+        """Compares the batch that another task has computed with the chief's, if the report has a checksum.
+
+        Raises:
+            MismatchError: If they differ.
+        """
+        number = self.first_batch + ticket - self.first
+        if CHECKSUM in report and int(report[CHECKSUM]) != Sample(batch, number).checksum:
+            raise MismatchError(
+                f"Every task must read the same data. In batch {number} of the epoch, a worker has read other values "
+                f"than the chief. {samples.ADVICE} {samples.VARIABLE}=0 leaves values uncompared."
+            )
 
     def step(self, batch: Batch, horizon: int, hyper: Mapping[str, float]) -> Sequence[Report]:
         """Waits until the next batch's update is applied, whoever has computed it; returns the tasks' reports.

@@ -139,7 +139,7 @@ class ServerService:
         initial = {n.removeprefix("initial/"): a for n, a in message.arrays.items() if n.startswith("initial/")}
         with self._lock:
             self._generation = int(message.facts["generation"])
-            self.state.open(spec, self._generation, initial)
+            self.state.open(spec, self._generation, initial, bool(message.facts.get("is_new")))
             self._spec = spec
         return Message("opened")
 

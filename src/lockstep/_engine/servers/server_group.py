@@ -106,8 +106,10 @@ class ServerGroup:
             return Reply(min(reply.version for reply in replies.values()), status="late")
         return self._merge(replies, pull)
 
-    def open(self, spec: JobSpec, generation: int, initial: Mapping[str, Array]) -> list[dict[str, Any]]:
-        """Opens all servers; returns their reports."""
+    def open(
+        self, spec: JobSpec, generation: int, initial: Mapping[str, Array], is_new: bool = False
+    ) -> list[dict[str, Any]]:
+        """Opens all servers, with `is_new` without what they hold; returns their reports."""
         self.bind(spec)
         facts, arrays = spec_to_message(spec)
         for number, link in enumerate(self.links):
@@ -120,7 +122,7 @@ class ServerGroup:
             # Large ones follow in pieces: a message is held in memory as a whole, by both sides.
             small = {name: part for name, part in parts.items() if part.nbytes <= PIECE_BYTES}
             values = {f"initial/{name}": part for name, part in small.items()}
-            self.ask(link, Message("open", {**facts, "generation": generation}, {**arrays, **values}))
+            self.ask(link, Message("open", {**facts, "generation": generation, "is_new": is_new}, {**arrays, **values}))
         for name, value in initial.items():
             parts = [] if name == "iterations" else [self._own(value, n, name) for n in range(len(self.links))]
             if any(part is not None and part.nbytes > PIECE_BYTES for part in parts):

@@ -40,7 +40,7 @@ class ServerState:
         self._generation = -1
         self._failure: BaseException | None = None
 
-    def open(self, spec: JobSpec, generation: int, initial: Mapping[str, Array]) -> None:
+    def open(self, spec: JobSpec, generation: int, initial: Mapping[str, Array], is_new: bool = False) -> None:
         """Makes the server ready for a call's tickets.
 
         With a spec that is equal to the last one, all state stays but what `initial` names; another spec begins anew.
@@ -50,6 +50,7 @@ class ServerState:
             generation: Of the job.
             initial: By variable, or "variable/slot": the server's rows, one range after the other. "iterations" is the
                 optimizer's count of steps.
+            is_new: Whether the state begins anew with an equal spec, too.
 
         Raises:
             UnsupportedError: If a variable that is updated whole is divided.
@@ -58,7 +59,7 @@ class ServerState:
         with self._changed:
             digest = spec.digest()
             iterations = int(initial["iterations"]) if "iterations" in initial else None
-            if self._spec is None or digest != self._digest or self._failure is not None:
+            if is_new or self._spec is None or digest != self._digest or self._failure is not None:
                 self._begin(spec, digest, iterations or 0)
             elif iterations is not None and iterations != self._iterations:
                 self._restart_steps(iterations)

@@ -12,7 +12,8 @@ from lockstep._engine.servers.tickets import Lease
 from lockstep._types import Array
 
 Report = Mapping[str, np.ndarray]
-STALENESS = "staleness"
+# Names in a report: how many updates the ticket has missed, and a checksum of its batch.
+STALENESS, CHECKSUM = "staleness", "checksum"
 
 
 class TicketExchange:

@@ -10,11 +10,10 @@ from typing import Any
 import jax
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
-from jax.interpreters import partial_eval
 
 from lockstep._engine.step import backends
 from lockstep._engine.step.compiler import Compiler
-from lockstep._engine.step.jaxprs import close_jaxpr, constants_of, open_jaxpr
+from lockstep._engine.step.jaxprs import open_jaxpr, select_results
 from lockstep._types import Jaxpr, PyTree
 
 Step = Callable[..., PyTree]
@@ -58,13 +57,7 @@ class Traced:
         """
         wanted = select(jax.tree.unflatten(self.results, list(range(self.results.num_leaves))))
         numbers, structure = jax.tree.flatten(wanted)
-        body = open_jaxpr(self.jaxpr)
-        outputs = [body.outvars[n] for n in numbers]
-        thinned, used = partial_eval.dce_jaxpr(
-            body.replace(outvars=outputs, **_without_names(body)), [True] * len(outputs)
-        )
-        kept = [i for i, is_used in enumerate(used) if is_used]
-        closed = close_jaxpr(thinned, constants_of(self.jaxpr))
+        closed, kept = select_results(self.jaxpr, numbers)
 
         def run(*values: Any) -> list[Any]:
             backends.begin_program()
@@ -77,11 +70,6 @@ class Traced:
         body = open_jaxpr(self.jaxpr)
         places = {id(v): i for i, v in enumerate(body.invars)}
         return {i: places[id(v)] for i, v in enumerate(body.outvars) if id(v) in places}
-
-
-def _without_names(body: Any) -> dict[str, Any]:
-    # Names of results, where this release keeps some, must be as many as the results.
-    return {"debug_info": body.debug_info._replace(result_paths=None)} if hasattr(body, "debug_info") else {}
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from lockstep._engine.input import random_state
@@ -21,8 +21,8 @@ _LEASE_SECONDS = 5.0
 class Client(Protocol):
     """Computes tickets of a call."""
 
-    def begin_epoch(self, first_ticket: int) -> None:
-        """Begins an epoch, whose random numbers are those of steps after this ticket."""
+    def begin_epoch(self, facts: Mapping[str, Any]) -> None:
+        """Begins an epoch, of which the chief has told these facts."""
         ...
 
     def compute(self, lease: Lease, batch: Batch) -> None:
@@ -50,15 +50,16 @@ def work(call: Call, client: Client, make_feed: Callable[[], Feed]) -> None:
     generation = -1
     while (epoch := call.next_epoch()) is not None:
         if feed is None or epoch.generation != generation:
+            # Servers count versions of another state from now on, and this task may not have asked them since.
+            client.drop()
             feed, generation = make_feed(), epoch.generation
             feed.resume(epoch.extra["data"])
-        client.begin_epoch(epoch.extra["first_ticket"])
+        client.begin_epoch(epoch.extra)
         random_state.restore(epoch.extra["random"])
         try:
             if not _work_epoch(call, client, feed, epoch):
                 feed = None
         except Superseded:
-            client.drop()
             feed = None
 
 

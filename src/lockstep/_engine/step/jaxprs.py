@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.core
 import jax.extend.core as jex
+from jax.interpreters import partial_eval
 
 from lockstep._types import Jaxpr
 
@@ -188,6 +189,21 @@ def replace_equations(jaxpr: Jaxpr, replace: Callable[[Equation], Equation]) -> 
         return jaxpr
     made = body.replace(eqns=changed)
     return made if body is jaxpr else jaxpr.replace(jaxpr=made)
+
+
+def select_results(jaxpr: Jaxpr, numbers: Sequence[int]) -> tuple[Jaxpr, list[int]]:
+    """Returns a closed jaxpr of some of the results, without what they do not need; and the inputs that it takes.
+
+    Args:
+        jaxpr: A closed jaxpr.
+        numbers: The numbers of the results, in the order wanted.
+    """
+    body = open_jaxpr(jaxpr)
+    # Names of results, where this release of jax keeps some, must be as many as the results.
+    names = {"debug_info": body.debug_info._replace(result_paths=None)} if hasattr(body, "debug_info") else {}
+    body = body.replace(outvars=[body.outvars[n] for n in numbers], **names)
+    thinned, used = partial_eval.dce_jaxpr(body, [True] * len(numbers))
+    return close_jaxpr(thinned, constants_of(jaxpr)), [n for n, is_used in enumerate(used) if is_used]
 
 
 def depends_on_inputs(jaxpr: Jaxpr, output: Atom) -> bool:

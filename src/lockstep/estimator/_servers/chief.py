@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 
-from lockstep._engine.input import random_state, samples
-from lockstep._engine.input.samples import Sample
+from lockstep._engine.input import random_state
 from lockstep._engine.keras.servers.options import ServerOptions
 from lockstep._engine.servers.call import Call
 from lockstep._engine.servers.chief_tickets import ChiefTickets
@@ -18,13 +16,12 @@ from lockstep._engine.servers.host_program import HostProgram
 from lockstep._engine.servers.layout import Layout
 from lockstep._engine.servers.requests import JobSpec, Pull
 from lockstep._engine.step.batches import DeviceBatch, Outputs
-from lockstep._types import Array
-from lockstep.errors import MismatchError, UnsupportedError
+from lockstep.errors import UnsupportedError
 from lockstep.estimator._core import CompiledModelFn
 from lockstep.estimator._model_fn.function import Data
 from lockstep.estimator._model_fn.program import without_text
 from lockstep.estimator._model_fn.variables import GLOBAL_STEP
-from lockstep.estimator._servers.client import CHECKSUM, Beginning, TicketClient, outputs_in
+from lockstep.estimator._servers.client import Beginning, TicketClient, outputs_in
 from lockstep.estimator._servers.step import TicketStep
 from lockstep.estimator._servers.update import ServedUpdate, served_update
 
@@ -106,18 +103,18 @@ class _Served:
         update: ServedUpdate,
         first: Mapping[str, np.ndarray],
         beginning: Beginning,
-        done: Callable[[], int],
-        draws: Callable[[], Mapping[str, np.ndarray]],
+        tickets: ChiefTickets,
+        draws: Mapping[str, np.ndarray],
     ) -> None:
         self._call, self._update, self._first, self._beginning = call, update, first, beginning
-        self._done, self._draws = done, draws
+        self._tickets, self._draws = tickets, draws
         self._held = {v.name for v in update.variables}
         self._slots = {key: name for name, key in update.slots.items()}
 
     def values(self, keys: Iterable[str]) -> dict[str, Any]:
         """Returns values as they are now, by key."""
         keys = list(keys)
-        steps, found = self._done(), dict[str, Any]()
+        steps, found = self._tickets.steps, dict[str, Any]()
         if self._held & set(keys):
             # In one message: they are of one moment.
             reply = self._call.exchange(None, Pull(self._call.generation, {}, -1, None))
@@ -128,13 +125,29 @@ class _Served:
             now = self._update.advance([self._first[key] for key in scalars], steps)
             found |= {k: np.asarray(v, self._first[k].dtype) for k, v in zip(scalars, now, strict=True) if k in keys}
         if set(self._beginning.seeds) & set(keys):
-            states = self._beginning.seeds_of(self._beginning.first_ticket + steps, self._draws())
+            states = self._beginning.seeds_of(steps, self._draws)
             found |= {key: value for key, value in states.items() if key in keys}
         # What nothing changes is what it was.
         return {key: found.get(key, self._first[key]) for key in keys}
 
 
-class ServedProgram(HostProgram):
+class TextlessProgram(HostProgram):
+    """Hands batches of a model_fn on as they are on the host, with integers in place of text.
+
+    Args:
+        compiled: The model_fn.
+    """
+
+    def __init__(self, compiled: CompiledModelFn) -> None:
+        super().__init__(compiled.replicas.runtime)
+        self._compiled = compiled
+
+    def prepare(self, batch: Data) -> Any:
+        """Returns a batch as arrays."""
+        return super().prepare(without_text(batch, self._compiled.first_call.scope.recorded.needs))
+
+
+class ServedProgram(TextlessProgram):
     """The training step of a model_fn, of which the chief's loop waits for the update.
 
     Args:
@@ -145,34 +158,27 @@ class ServedProgram(HostProgram):
 
     Attributes:
         horizon: Returns how many tickets may be released, from the next one on.
-        wanted: Names of values that hooks ask for, which all tasks return.
+        requested: Names of values that hooks ask for, which all tasks return.
         batches: How many batches there are; `None` until the data end.
         position: Returns where the data stand, for workers.
     """
 
     def __init__(self, compiled: CompiledModelFn, call: Call, options: ServerOptions, ahead: int) -> None:
-        super().__init__(compiled.replicas.runtime)
-        self._compiled = compiled
+        super().__init__(compiled)
         self._call = call
         self._options = options
         self._ahead = ahead
         self._variables: ServedVariables | None = None
         self._step: TicketStep | None = None
         self._tickets: ChiefTickets | None = None
-        self._draws: Mapping[str, np.ndarray] = {}
-        self._last: tuple[int, Data] | None = None
         self.horizon: Callable[[], int] = lambda: 1
-        self.wanted: list[str] = []
+        self.requested: list[str] = []
         self.batches: int | None = None
         self.position: Callable[[], Any] = lambda: None
 
     def serve(self, variables: ServedVariables) -> None:
         """Has the first step open the servers with these variables."""
         self._variables = variables
-
-    def prepare(self, batch: Any) -> Any:
-        """Returns a batch as arrays, with integers in place of text."""
-        return super().prepare(without_its_text(batch, self._compiled))
 
     def run(self, state: Any, placed: DeviceBatch) -> tuple[Outputs, Any]:
         """Returns when the update of the batch is applied, whoever has computed it."""
@@ -182,7 +188,7 @@ class ServedProgram(HostProgram):
         tickets = self._tickets
         ticket = tickets.next
         (report,) = tickets.step(data, self.horizon(), {})
-        self._compare(ticket, data, report)
+        tickets.check_data(ticket, data, report)
         assert self._step is not None
         outputs = self._step.outputs_of(data, outputs_in(report))
         return Outputs(None, None, lambda _: outputs), state
@@ -209,44 +215,26 @@ class ServedProgram(HostProgram):
         update = served_update(compiled.training_parts(), entries, first, data)
         names = [v.name for v in update.variables]
         step = self._step = TicketStep(compiled, names)
-        self._draws = step.draws(data)
         layout = Layout.make(update.variables, options.job.num_servers, {})
         spec = JobSpec(layout, update.rule, options.mode, 1, {}, options.log_order)
         # ---- Servers begin anew, with the chief's values ----
         options.served.make_room()
         seeds = {key: first[key] for key, entry in entries.items() if entry.is_seed}
         increment, start = compiled.increment, int(first[GLOBAL_STEP])
-        beginning = Beginning(options.is_synchronous, start, increment, seeds)
         initial = {name: first[name] for name in names}
         initial |= {name: first[key] for name, key in update.slots.items()}
         initial["iterations"] = np.asarray(0)
-        extra = {"beginning": beginning.to_json(), "wanted": self.wanted, "random": random_state.snapshot()}
-        reports = self._call.open(spec, initial, extra, options.staleness)
-        beginning = replace(beginning, first_ticket=max(int(report["version"]) for report in reports))
+        extra = {"requested": self.requested, "random": random_state.snapshot(), "global_step": start}
+        self._call.open(spec, initial, extra, options.staleness, is_new=True)
+        beginning = Beginning(start, increment, seeds)
         # ---- The one epoch of the call ----
-        client = TicketClient(self._call, step, beginning)
+        client = TicketClient(self._call, step, options.is_synchronous)
         tickets = ChiefTickets(self._call, client, not options.is_synchronous, self._ahead)
-        facts = {"random": random_state.snapshot(), "data": self.position(), "first_ticket": beginning.first_ticket}
+        facts = {"random": random_state.snapshot(), "data": self.position(), "beginning": beginning.to_json()}
+        client.begin_epoch(facts)
         tickets.begin_epoch(0, 0, self.batches, facts)
-        done = lambda: tickets.next - beginning.first_ticket  # noqa: E731
-        variables.serve(_Served(self._call, update, first, beginning, done, lambda: self._draws))
+        variables.serve(_Served(self._call, update, first, beginning, tickets, step.draws(data)))
         return tickets
-
-    def _compare(self, ticket: int, data: Data, report: Mapping[str, Array]) -> None:
-        """Raises `MismatchError` if another task has computed this ticket of other data."""
-        assert self._tickets is not None
-        number = self._tickets.batch_of(ticket)
-        if CHECKSUM in report and int(report[CHECKSUM]) != Sample(data, number).checksum:
-            raise MismatchError(
-                f"Every task must read the same data: each computes the batches that it leases. In batch {number}, a "
-                f"worker has read other values than the chief. {samples.ADVICE} {samples.VARIABLE}=0 leaves values "
-                "uncompared."
-            )
-
-
-def without_its_text(batch: Data, compiled: CompiledModelFn) -> Data:
-    """Returns a batch of a model_fn's, with integers in place of text."""
-    return without_text(batch, compiled.first_call.scope.recorded.needs)
 
 
 class SettledSignals:

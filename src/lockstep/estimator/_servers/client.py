@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,33 +12,29 @@ from lockstep._engine.input.samples import Sample
 from lockstep._engine.servers.batch_shares import seeds_for
 from lockstep._engine.servers.call import Call
 from lockstep._engine.servers.requests import Push
-from lockstep._engine.servers.ticket_exchange import TicketExchange
+from lockstep._engine.servers.ticket_exchange import CHECKSUM, TicketExchange
 from lockstep._engine.servers.tickets import Lease
 from lockstep._types import PyTree
 from lockstep.estimator._model_fn.function import Data
 from lockstep.estimator._model_fn.variables import GLOBAL_STEP
 from lockstep.estimator._servers.step import TicketStep
 
-OUTPUT, CHECKSUM = "output/", "checksum"
+OUTPUT = "output/"
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """The facts of one training that all tasks have alike.
+    """The facts of one training that all tasks have alike; its tickets count from 0, as servers begin anew.
 
     Attributes:
-        is_synchronous: Whether every update waits for the one before.
         global_step: The global step before the first ticket.
         increment: By how much a ticket moves it.
         seeds: The states of random generators before the first ticket, by key.
-        first_ticket: The ticket of the first step, which servers number.
     """
 
-    is_synchronous: bool
     global_step: int
     increment: int
     seeds: Mapping[str, np.ndarray]
-    first_ticket: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as JSON."""
@@ -49,17 +45,17 @@ class Beginning:
     def from_json(cls, facts: Mapping[str, Any]) -> Beginning:
         """Returns what `to_json` has described."""
         seeds = {key: np.asarray(values, dtype) for key, dtype, values in facts["seeds"]}
-        return cls(bool(facts["is_synchronous"]), int(facts["global_step"]), int(facts["increment"]), seeds)
+        return cls(int(facts["global_step"]), int(facts["increment"]), seeds)
 
     def step_of(self, ticket: int) -> int:
         """Returns the global step before a ticket."""
-        return self.global_step + (ticket - self.first_ticket) * self.increment
+        return self.global_step + ticket * self.increment
 
     def seeds_of(self, ticket: int, draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the states of random generators before a ticket."""
         keys = list(self.seeds)
         moves = [draws.get(key, np.zeros_like(self.seeds[key])) for key in keys]
-        states = seeds_for([self.seeds[key] for key in keys], moves, ticket - self.first_ticket, 0, True)
+        states = seeds_for([self.seeds[key] for key in keys], moves, ticket, 0, True)
         return dict(zip(keys, states, strict=True))
 
 
@@ -69,8 +65,8 @@ class TicketClient:
     Args:
         call: The call.
         step: The step.
-        beginning: The facts of the training.
-        around: Called with a lease before its step; returns what is called with the leaves of the outputs after it.
+        is_synchronous: Whether every update waits for the one before.
+        around: Called with the global step before a ticket's step; returns what is called with its outputs after it.
 
     Attributes:
         compares_data: Whether reports have a checksum of the batch, which the chief compares with its own.
@@ -80,18 +76,18 @@ class TicketClient:
         self,
         call: Call,
         step: TicketStep,
-        beginning: Beginning,
-        around: Callable[[Lease], Callable[[PyTree], None]] | None = None,
+        is_synchronous: bool,
+        around: Callable[[int], Callable[[PyTree], None]] | None = None,
     ) -> None:
-        self._exchange = TicketExchange(call, beginning.is_synchronous)
+        self._exchange = TicketExchange(call, is_synchronous)
         self._step = step
-        self._beginning = beginning
+        self._beginning: Beginning | None = None
         self._around = around
         self.compares_data = False
 
-    def begin_epoch(self, first_ticket: int) -> None:
-        """Begins to compute, from this ticket on."""
-        self._beginning = replace(self._beginning, first_ticket=first_ticket)
+    def begin_epoch(self, facts: Mapping[str, Any]) -> None:
+        """Begins to compute, from the chief's "beginning" on: after servers were lost that of its last checkpoint."""
+        self._beginning = Beginning.from_json(facts["beginning"])
 
     def compute(self, lease: Lease, batch: Data) -> None:
         """Computes a ticket; its push waits for the next pull, or for `flush`.
@@ -103,14 +99,16 @@ class TicketClient:
         """
         if self._exchange.pull(lease, {}) is None:
             return
-        after = self._around(lease) if self._around is not None else None
+        assert self._beginning is not None, "tickets are leased in an epoch"
         beginning, draws = self._beginning, self._step.draws(batch)
+        step = beginning.step_of(lease.ticket)
+        after = self._around(step) if self._around is not None else None
         results = self._step(
             batch,
             {
                 **self._exchange.dense,
                 **beginning.seeds_of(lease.ticket, draws),
-                GLOBAL_STEP: np.asarray(beginning.step_of(lease.ticket)),
+                GLOBAL_STEP: np.asarray(step),
             },
         )
         report = {f"{OUTPUT}{i}": np.asarray(value) for i, value in enumerate(results["outputs"])}

@@ -1,4 +1,4 @@
-"""What a task computes of a ticket: the gradients of a model_fn's own step, and what it changes besides."""
+"""Computes a ticket: the gradients of a model_fn's own step, and what it changes besides."""
 
 from __future__ import annotations
 

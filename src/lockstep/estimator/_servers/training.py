@@ -11,9 +11,7 @@ from lockstep._engine.input import random_state, samples
 from lockstep._engine.input.feed import Feed
 from lockstep._engine.keras.servers.options import ServerOptions
 from lockstep._engine.servers.call import Call
-from lockstep._engine.servers.host_program import HostProgram
 from lockstep._engine.servers.messages import Superseded
-from lockstep._engine.servers.tickets import Lease
 from lockstep._engine.servers.worker import work
 from lockstep._engine.step.batches import Outputs
 from lockstep._engine.step.replicas import Replicas
@@ -21,8 +19,8 @@ from lockstep._types import PyTree
 from lockstep.estimator._core import CompiledModelFn, EstimatorCore
 from lockstep.estimator._hooks import CheckpointSaverHook, NanTensorHook, StopAtStepHook, next_call
 from lockstep.estimator._input_fns.source import Input
-from lockstep.estimator._servers.chief import ServedProgram, ServedVariables, SettledSignals, without_its_text
-from lockstep.estimator._servers.client import Beginning, TicketClient
+from lockstep.estimator._servers.chief import ServedProgram, ServedVariables, SettledSignals, TextlessProgram
+from lockstep.estimator._servers.client import TicketClient
 from lockstep.estimator._servers.step import TicketStep
 from lockstep.estimator._session import AloneSignals, HookRunner, Session
 from lockstep.estimator._training import Training, TrainRequest
@@ -76,7 +74,7 @@ class ServersTraining(Training):
     def _program_of(self, compiled: CompiledModelFn) -> Any:
         # Two for each task: one that it computes, and one that it leases meanwhile.
         self._program = ServedProgram(compiled, self._call, self._options, 2 * self._workers)
-        self._program.wanted = sorted(compiled.wanted)
+        self._program.requested = sorted(compiled.requested)
         return self._program
 
     def _state_of(self, compiled: CompiledModelFn, program: Any, values: dict[str, Any]) -> Any:
@@ -138,24 +136,19 @@ def train_on_worker(core: EstimatorCore, request: TrainRequest, replicas: Replic
         random_state.restore(extra["random"])
         source = make_input(core, request, replicas)
         compiled = core.compile("train", replicas, source)
-        compiled.want(extra["wanted"])
+        compiled.want(extra["requested"])
         hooks = [*request.hooks, NanTensorHook("loss"), *(compiled.spec.training_hooks or ())]
         hooks = [hook for hook in hooks if not isinstance(hook, CheckpointSaverHook)]
         compiled.begin(hooks)
-        beginning = Beginning.from_json(extra["beginning"])
-        around = _WorkerHooks(compiled, hooks, beginning)
+        around = _WorkerHooks(compiled, hooks, extra["global_step"])
         step = TicketStep(compiled, [v.name for v in spec.layout.variables])
-        client = TicketClient(call, step, beginning, around.call)
+        client = TicketClient(call, step, spec.mode == "sync", around.call)
         client.compares_data = samples.is_comparing()
-        program = _PreparedProgram(compiled)
+        program = TextlessProgram(compiled)
         waiting = [source]
 
         def make_feed() -> Feed:
-            made = (
-                waiting.pop()
-                if waiting
-                else Input(request.input_fn, "train", replicas, False, core.params, core.config)
-            )
+            made = waiting.pop() if waiting else make_input(core, request, replicas)
             return Feed(made.source, program, replicas.runtime, None, at_most=True)
 
         work(call, client, make_feed)
@@ -163,31 +156,18 @@ def train_on_worker(core: EstimatorCore, request: TrainRequest, replicas: Replic
     call.result()
 
 
-class _PreparedProgram(HostProgram):
-    """Batches of a model_fn on the host, with integers in place of text."""
-
-    def __init__(self, compiled: CompiledModelFn) -> None:
-        super().__init__(compiled.replicas.runtime)
-        self._compiled = compiled
-
-    def prepare(self, batch: Any) -> Any:
-        """Returns a batch as arrays, with integers in place of text."""
-        return super().prepare(without_its_text(batch, self._compiled))
-
-
 class _WorkerHooks:
     """The program's hooks on a worker, around the tickets that it computes."""
 
-    def __init__(self, compiled: CompiledModelFn, hooks: Sequence[Hook], beginning: Beginning) -> None:
-        self._beginning = beginning
+    def __init__(self, compiled: CompiledModelFn, hooks: Sequence[Hook], global_step: int) -> None:
         state: Any = _NoVariables()
-        self._session = Session(compiled, state, beginning.global_step, False, AloneSignals())
+        self._session = Session(compiled, state, global_step, False, AloneSignals())
         self._runner = HookRunner(hooks, self._session, True, lambda outputs: None)
         self._runner.create()
 
-    def call(self, lease: Lease) -> Callable[[PyTree], None]:
-        """Calls `before_run`; returns what calls `after_run` with the outputs."""
-        self._session.global_step = self._beginning.step_of(lease.ticket)
+    def call(self, global_step: int) -> Callable[[PyTree], None]:
+        """Calls `before_run` of a step; returns what calls `after_run` with its outputs."""
+        self._session.global_step = global_step
         self._runner.before(0, 1)
 
         def after(outputs: PyTree) -> None:

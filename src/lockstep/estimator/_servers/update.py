@@ -15,13 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
-from jax.interpreters import partial_eval
 
 from lockstep._engine.servers.layout import Variable
 from lockstep._engine.servers.rule import Program, Rule, Slot
 from lockstep._engine.servers.rules import export_program
 from lockstep._engine.servers.tracing import Trace
-from lockstep._engine.step.jaxprs import close_jaxpr, constants_of, open_jaxpr
+from lockstep._engine.step.jaxprs import open_jaxpr, select_results
 from lockstep._types import Array, Jaxpr, PyTree
 from lockstep.errors import UnsupportedError
 from lockstep.estimator._model_fn.records import group
@@ -136,12 +135,7 @@ class _Division:
         self._keys = tuple(sorted(entries))
         self._gradient_places = {len(self._keys) + place: key for key, place in places.gradients.items()}
         self._hyper_places = [len(self._keys) + place for place in places.hyper]
-        self._used = {key: self._inputs_of([n]) for n, key in enumerate(self._keys)}
-
-    def _inputs_of(self, outputs: Sequence[int]) -> frozenset[int]:
-        wanted = [n in outputs for n in range(len(self._body.outvars))]
-        _, used = partial_eval.dce_jaxpr(_without_names(self._body), wanted)
-        return frozenset(place for place, is_used in enumerate(used) if is_used)
+        self._used = {key: frozenset(select_results(update, [n])[1]) for n, key in enumerate(self._keys)}
 
     def result(self) -> ServedUpdate:
         owners = self._owners()
@@ -229,10 +223,8 @@ class _Division:
         # Arrays that are only read stay with the variable, as slots that do not move.
         taken = [*slots, *(k for k in read if k not in scalars)]
         outputs = [place_of[k] for k in (*scalars, key, *taken)]
-        body = self._body.replace(outvars=[self._body.outvars[n] for n in outputs], **_no_paths(self._body))
-        thinned, mask = partial_eval.dce_jaxpr(body, [True] * len(outputs))
-        inputs = [n for n, is_used in enumerate(mask) if is_used]
-        call = jaxpr_as_fun(close_jaxpr(thinned, constants_of(self._update)))
+        closed, inputs = select_results(self._update, outputs)
+        call = jaxpr_as_fun(closed)
         gradient = len(self._keys) + self._places.gradients[key]
         order = [*(place_of[k] for k in (*scalars, key, *taken)), gradient]
         apply = partial(_apply, call, inputs, self._hyper_places, order, self._hyper_dtypes())
@@ -255,10 +247,8 @@ class _Division:
     def _advance(self) -> Any:
         """Returns the function that moves scalars by some steps."""
         places = [self._keys.index(k) for k in self._scalars]
-        body = self._body.replace(outvars=[self._body.outvars[n] for n in places], **_no_paths(self._body))
-        thinned, mask = partial_eval.dce_jaxpr(body, [True] * len(places))
-        inputs = [n for n, is_used in enumerate(mask) if is_used]
-        call = jaxpr_as_fun(close_jaxpr(thinned, constants_of(self._update)))
+        closed, inputs = select_results(self._update, places)
+        call = jaxpr_as_fun(closed)
         # What scalars read and nothing moves.
         fixed = {n: jnp.asarray(self._values[self._keys[n]]) for n in inputs if n not in places}
 
@@ -292,12 +282,3 @@ def _apply(
 def _slot_name(key: str) -> str:
     # A slash would end the variable's name in "variable/slot".
     return key.replace("/", ".")
-
-
-def _no_paths(body: Any) -> dict[str, Any]:
-    # Names of results, where this release of jax keeps some, must be as many as the results.
-    return {"debug_info": body.debug_info._replace(result_paths=None)} if hasattr(body, "debug_info") else {}
-
-
-def _without_names(body: Any) -> Any:
-    return body.replace(**_no_paths(body))

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 from keras.src import backend
 
-from lockstep._engine.input import samples
-from lockstep._engine.input.samples import Sample
 from lockstep._engine.keras.ownership import Ownership
 from lockstep._engine.keras.replica_step import is_seed
 from lockstep._engine.keras.servers.clipping import check_optimizer
@@ -24,7 +22,7 @@ from lockstep._engine.keras.servers.held import HeldModel, seeds_of
 from lockstep._engine.keras.servers.options import ServerOptions
 from lockstep._engine.keras.servers.spec import initial_values, rows_of_plan, slots_of, spec_of
 from lockstep._engine.keras.servers.tables import Table
-from lockstep._engine.keras.servers.ticket_client import CHECKSUM, LOG, METRIC, TicketClient, Training
+from lockstep._engine.keras.servers.ticket_client import LOG, METRIC, TicketClient, Training
 from lockstep._engine.keras.servers.ticket_program import TicketProgram
 from lockstep._engine.servers.batch_shares import seeds_for
 from lockstep._engine.servers.call import Call
@@ -33,7 +31,6 @@ from lockstep._engine.servers.requests import JobSpec, Pull
 from lockstep._engine.servers.ticket_exchange import STALENESS
 from lockstep._engine.step.batches import Outputs
 from lockstep._types import Array, Batch
-from lockstep.errors import MismatchError
 
 # Leases run so far ahead of the chief's loop: enough for many workers, and reports that wait take little memory.
 _AHEAD = 64
@@ -266,7 +263,7 @@ class ChiefTraining:
         logs: dict[str, Any] = {}
         shared = [r for r in reports if any(k.startswith(METRIC) for k in r) or len(r) > 1]
         for report in reports:
-            self._compare(ticket, batch, report)
+            self._opened_tickets.check_data(ticket, batch, report)
             self.staleness.append(int(report[STALENESS]))
             totals = [t + report[k] if (k := f"{METRIC}{i}") in report else t for i, t in enumerate(totals)]
             for key, value in report.items():
@@ -283,17 +280,6 @@ class ChiefTraining:
             return logs
         with backend.StatelessScope(state_mapping=list(zip(self._model.metrics_variables, metrics, strict=True))):
             return self._model.get_metrics_result()
-
-    def _compare(self, ticket: int, batch: Batch, report: Report) -> None:
-        """Raises `MismatchError` if another task has computed this ticket of other data."""
-        if CHECKSUM not in report:
-            return
-        number = self._opened_tickets.batch_of(ticket)
-        if int(report[CHECKSUM]) != Sample(batch, number).checksum:
-            raise MismatchError(
-                f"Every task must read the same data. In batch {number} of the epoch, a worker has read other values "
-                f"than the chief. {samples.ADVICE} {samples.VARIABLE}=0 leaves values uncompared."
-            )
 
     def sync(self) -> None:
         """Assigns metrics, random states and the number of updates to the model's variables."""

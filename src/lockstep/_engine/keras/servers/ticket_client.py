@@ -17,12 +17,12 @@ from lockstep._engine.keras.servers.ticket_program import Inputs, TicketProgram
 from lockstep._engine.servers.batch_shares import seeds_for, share_of
 from lockstep._engine.servers.call import Call
 from lockstep._engine.servers.requests import Push, Reply
-from lockstep._engine.servers.ticket_exchange import TicketExchange
+from lockstep._engine.servers.ticket_exchange import CHECKSUM, TicketExchange
 from lockstep._engine.servers.tickets import Lease
 from lockstep._types import Array, Batch, PyTree
 
 Report = dict[str, np.ndarray]
-METRIC, LOG, CHECKSUM = "metric/", "log/", "checksum"
+METRIC, LOG = "metric/", "log/"
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,9 @@ class TicketClient:
             report[CHECKSUM] = np.asarray(Sample(batch, lease.batch).checksum, np.int64)
         self._exchange.push(lease, self._gradients(lease, weight, needed, results), report)
 
-    def begin_epoch(self, first_ticket: int) -> None:
-        """Begins an epoch, whose random numbers are those of steps after this ticket."""
-        self.training = replace(self.training, first_ticket=first_ticket)
+    def begin_epoch(self, facts: Mapping[str, Any]) -> None:
+        """Begins an epoch, whose random numbers are those of steps after its "first_ticket"."""
+        self.training = replace(self.training, first_ticket=facts["first_ticket"])
 
     def flush(self) -> None:
         """Pushes what is computed, and reports it."""

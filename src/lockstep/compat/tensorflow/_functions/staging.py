@@ -56,7 +56,7 @@ def while_loop(test: _Function, body: _Function, first: Sequence[Any], maximum_i
     Raises:
         NotCompilableError: If shapes change from turn to turn, or the test assigns variables.
     """
-    carry, piece = _settled(body, first, ())
+    carry, piece = _stable_carry(body, first, ())
     question = Piece(test, [_shape(c) for c in carry])
     if question.changed:
         raise NotCompilableError(f"the condition of a loop assigns {question.changed[0].path}")
@@ -92,7 +92,7 @@ def for_loop(elements: Any, test: _Function | None, body: _Function, first: Sequ
         first: What the first turn is given.
     """
     slices = [jax.ShapeDtypeStruct(e.shape[1:], e.dtype) for e in elements]
-    carry, piece = _settled(body, first, slices)
+    carry, piece = _stable_carry(body, first, slices)
     question = None if test is None else Piece(test, [_shape(c) for c in carry])
     asked = [] if question is None else question.variables
     variables, changed = _union([piece.variables, asked]), piece.changed
@@ -113,7 +113,7 @@ def for_loop(elements: Any, test: _Function | None, body: _Function, first: Sequ
     return results
 
 
-def _settled(body: _Function, first: Sequence[Any], slices: Sequence[Any]) -> tuple[list[Array], Piece]:
+def _stable_carry(body: _Function, first: Sequence[Any], slices: Sequence[Any]) -> tuple[list[Array], Piece]:
     """Returns what a loop begins with, in the types that its body returns, and the body."""
     carry = [jnp.asarray(value) for value in first]
     for _ in range(3):

@@ -95,7 +95,7 @@ def reverse_sequence(
     if seq_axis is None:
         raise ArgumentError("seq_axis says which dimension is reversed. Received none.")
 
-    def turned(xp: Any, x: Tensor, lengths: Tensor) -> Any:
+    def reverse_rows(xp: Any, x: Tensor, lengths: Tensor) -> Any:
         across, along = (batch_axis or 0) % len(x.shape), seq_axis % len(x.shape)
         places = np.arange(x.shape[along])
         where = xp.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)
@@ -105,7 +105,7 @@ def reverse_sequence(
         where = where if across < along else where.T
         return xp.take_along_axis(x, xp.broadcast_to(where.reshape(shape), x.shape), axis=along)
 
-    return compute(turned, input, seq_lengths)
+    return compute(reverse_rows, input, seq_lengths)
 
 
 named.record_names(globals())

@@ -37,7 +37,7 @@ def extract_patches(
     Source: tf.image.extract_patches.
     """
     window, steps, gaps = (_inner(v, 2) for v in (sizes, strides, rates))
-    return compute(lambda xp, x: _joined(xp, x, window, steps, gaps, padding), images)
+    return compute(lambda xp, x: _join_patches(xp, x, window, steps, gaps, padding), images)
 
 
 def extract_volume_patches(
@@ -48,7 +48,7 @@ def extract_volume_patches(
     Source: tf.extract_volume_patches.
     """
     window, steps = _inner(ksizes, 3), _inner(strides, 3)
-    return compute(lambda xp, x: _joined(xp, x, window, steps, (1, 1, 1), padding), input)
+    return compute(lambda xp, x: _join_patches(xp, x, window, steps, (1, 1, 1), padding), input)
 
 
 def sobel_edges(image: Tensor) -> Tensor:
@@ -213,7 +213,7 @@ def _elements(
         yield place, x[(slice(None), *cut)]
 
 
-def _joined(
+def _join_patches(
     xp: Library,
     x: Tensor,
     window: tuple[int, ...],
