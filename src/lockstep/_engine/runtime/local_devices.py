@@ -87,6 +87,7 @@ def _pool() -> int:
 
 
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
+_DEVICES = Path("/dev")
 _PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 
 
@@ -112,7 +113,9 @@ def _usable_gpus() -> int:
         platforms and not {"cuda", "gpu"} & {*platforms.split(",")}
     ):
         return 0
-    present = len(list(_NVIDIA.iterdir())) if _NVIDIA.is_dir() else 0
+    # Some sandboxes show the devices, and not the driver's own list of them.
+    listed = len(list(_NVIDIA.iterdir())) if _NVIDIA.is_dir() else 0
+    present = listed or len([d for d in _DEVICES.glob("nvidia*") if d.name.removeprefix("nvidia").isdecimal()])
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return present
