@@ -12,9 +12,15 @@ from tests.support.cluster import Cluster
 Start = Callable[..., Cluster]
 
 
-@pytest.mark.parametrize("kind", ["nccl", "ring"])
-@pytest.mark.parametrize("case", ["sgd with momentum", "dropout", "wide layers", "custom train_step"])
-def test_trains_as_one_device(case: str, kind: str, start: Start) -> None:
+# A ring takes the replica view: there masks of dropout, and averages of a step of the program's own, are each replica's.
+_CASES = [
+    *(("nccl", case) for case in ("sgd with momentum", "dropout", "wide layers", "custom train_step")),
+    *(("ring", case) for case in ("sgd with momentum", "wide layers")),
+]
+
+
+@pytest.mark.parametrize(("kind", "case"), _CASES)
+def test_trains_as_one_device(kind: str, case: str, start: Start) -> None:
     arguments = {"case": case, "floatx": "float64"}
     expected = start(0).run("tests.engine.keras.cases:run", **arguments)[0]
     members = start(2, kind).run("tests.engine.keras.cases:run", **arguments)
