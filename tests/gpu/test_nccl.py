@@ -12,7 +12,7 @@ from tests.support.cluster import Cluster
 Start = Callable[..., Cluster]
 
 
-# A ring takes the replica view: there masks of dropout, and averages of a step of the program's own, are each replica's.
+# A ring takes the replica view: masks of dropout, and averages of a step of the program's own, are each replica's.
 _CASES = [
     *(("nccl", case) for case in ("sgd with momentum", "dropout", "wide layers", "custom train_step")),
     *(("ring", case) for case in ("sgd with momentum", "wide layers")),
