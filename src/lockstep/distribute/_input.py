@@ -76,7 +76,7 @@ class InputOptions:
 
     @property
     def is_per_replica(self) -> bool:
-        """Whether each replica has a pipeline of its own."""
+        """Returns whether each replica has a pipeline of its own."""
         return str(self.experimental_replication_mode).endswith(InputReplicationMode.PER_REPLICA.value)
 
 
