@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lockstep.cluster_resolver import ClusterResolver, Task
 from lockstep.cluster_resolver.internal import default_resolver
+from lockstep.distribute._context import running_scope
 from lockstep.distribute._devices import default_devices
 from lockstep.distribute._strategy import Strategy
 from lockstep.errors import ArgumentError, ClusterSpecError, UnsupportedError
@@ -16,9 +18,21 @@ if TYPE_CHECKING:
     from lockstep._engine.keras.servers.options import ServerOptions
     from lockstep._engine.servers.job import Job
     from lockstep.distribute._options import RunOptions
+    from lockstep.distribute._values import ReduceOp
 
 _MODES = ("async", "sync")
 _JOBS = ("chief", "master", "worker", "ps")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Options of a strategy as they were given; see `ParameterServerStrategy`."""
+
+    mode: str
+    staleness: int | None
+    lazy: bool
+    log_order: bool
+    partitioner: Callable[..., Any] | None
 
 
 class ParameterServerStrategy(Strategy):
@@ -76,6 +90,7 @@ class ParameterServerStrategy(Strategy):
         resolver = default_resolver() if cluster_resolver is None else cluster_resolver
         task = _own_task(resolver)
         self._servers: ServerOptions | None = None
+        self._asked = Asked(mode, staleness, lazy, log_order, variable_partitioner)
         if task is not None:
             from lockstep._engine.servers.job import Job
 
@@ -95,6 +110,7 @@ class ParameterServerStrategy(Strategy):
         strategy = cls.__new__(cls)
         Strategy.__init__(strategy, Replicas(Runtime(), default_devices()[:1]))
         lazy, log_order = bool(options.get("lazy")), bool(options.get("log_order"))
+        strategy._asked = Asked(mode, staleness, lazy, log_order, variable_partitioner)
         strategy._servers = _options(job, job.task, variable_partitioner, mode, staleness, replicas, lazy, log_order)
         return strategy
 
@@ -109,16 +125,49 @@ class ParameterServerStrategy(Strategy):
         return super().is_chief if self._servers is None else self._servers.role == "chief"
 
     def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: RunOptions | None = None) -> Any:
-        """Runs a function on this task alone, where there are no servers, as for an evaluator.
+        """Runs a function: in one that `ClusterCoordinator.schedule` takes, on the worker that computes it.
+
+        Elsewhere on this task alone, where there are no servers, as for an evaluator.
 
         Raises:
-            UnsupportedError: On a task of a job: its tasks do not run together. Use `Model.fit`, or
-                `lockstep.distribute.coordinator.ClusterCoordinator(strategy).schedule(fn)`.
+            UnsupportedError: On a task of a job, outside of a scheduled function: its tasks do not run together. Use
+                `Model.fit`, or `lockstep.distribute.coordinator.ClusterCoordinator(strategy).schedule(fn)`.
 
         Source: tf.distribute.ParameterServerStrategy.
         """
+        if self._is_scheduled():
+            from lockstep.distribute._options import run_options
+            from lockstep.distribute._program import Program
+            from lockstep.distribute._run import check_call
+
+            run_options(options)
+            given, by_name = check_call(fn, args, kwargs)
+            return Program.convert(fn)(*given, **by_name)
         self._demand_alone("strategy.run")
         return super().run(fn, args, kwargs, options)
+
+    def reduce(self, reduce_op: ReduceOp | str, value: Any, axis: int | None) -> Any:
+        """Combines the values of a worker's replicas, of which there is one; see `Strategy.reduce`."""
+        if not self._is_scheduled():
+            return super().reduce(reduce_op, value, axis)
+        from lockstep.distribute._coordinator.reduction import reduced
+
+        return reduced(reduce_op, value, axis)
+
+    def gather(self, value: Any, axis: int) -> Any:
+        """Puts the values of a worker's replicas after each other, of which there is one; see `Strategy.gather`."""
+        if not self._is_scheduled():
+            return super().gather(value, axis)
+        from lockstep.distribute._context import get_replica_context
+
+        context = get_replica_context()
+        assert context is not None
+        return context.all_gather(value, axis)
+
+    def _is_scheduled(self) -> bool:
+        """Returns whether a function that was scheduled is being traced."""
+        scope = running_scope()
+        return scope is not None and scope.strategy is self
 
     def _demand_alone(self, what: str) -> None:
         if self._servers is not None:
