@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -124,7 +125,10 @@ class _Drawing:
         number, self.count = self.count, self.count + 1
         if number < len(self._elements):
             return self._elements[number]
-        return nest.map_structure(lambda a: jax.numpy.asarray(a) if _is_array(a) else a, self._iterator.peek(number))
+        # On a thread of its own: what is read must not be a part of the trace, and traces are of threads.
+        with ThreadPoolExecutor(1) as elsewhere:
+            element = elsewhere.submit(self._iterator.peek, number).result()
+        return nest.map_structure(lambda a: jax.numpy.asarray(a) if _is_array(a) else a, element)
 
     def get_next(self) -> Any:
         """Returns the next element."""
