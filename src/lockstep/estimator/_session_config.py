@@ -136,9 +136,8 @@ class ConfigProto(_Settings):
     def __setattr__(self, name: str, value: object) -> None:
         """Checks a setting."""
         # The usual way to keep TensorFlow off GPUs changes nothing where there are none.
-        if name == "device_count" and value == {"GPU": 0} and not local_devices.gpu_count():
-            object.__setattr__(self, name, value)
-        elif name in _THREADS and isinstance(value, int) and value >= (os.cpu_count() or 1):
+        is_no_gpu = name == "device_count" and value == {"GPU": 0} and not local_devices.gpu_count()
+        if is_no_gpu or (name in _THREADS and isinstance(value, int) and value >= (os.cpu_count() or 1)):
             object.__setattr__(self, name, value)
         elif name != "gpu_options":
             super().__setattr__(name, value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ STEPS, BATCH = 200, 4
 
 def elements() -> ls.data.Dataset:
     return ls.data.Dataset.from_tensor_slices(np.arange(STEPS * BATCH, dtype=np.int32)).batch(BATCH)
-
 
 
 def coordinate(folder: Path, strategy: Any, held_at: int) -> None:
@@ -57,11 +55,11 @@ def coordinate(folder: Path, strategy: Any, held_at: int) -> None:
             (folder / "held").touch()
     coordinator.join()
     found = {
-        "counters": [counter.value.tolist() for counter in counters],
-        "iterations": int(optimizer.iterations.value),
+        "counters": [np.asarray(counter).tolist() for counter in counters],
+        "iterations": int(np.asarray(optimizer.iterations)),
         "sums": [int(result.fetch()) for result in results],
-        "seen": float(seen.result()),
-        "weight": float(np.sum(weight.value)),
+        "seen": float(np.asarray(seen.result())),
+        "weight": float(np.sum(np.asarray(weight))),
     }
     (folder / "found.json").write_text(json.dumps(found))
 

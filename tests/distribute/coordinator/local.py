@@ -23,4 +23,5 @@ def make_cluster(workers: int, servers: int) -> dict[str, list[str]]:
 
 def make_coordinator(cluster: Any, partitioner: Any = None, **options: Any) -> ClusterCoordinator:
     """Returns a coordinator of a new strategy; servers forget what the one before has given them."""
-    return ClusterCoordinator(ls.distribute.ParameterServerStrategy(SimpleClusterResolver(cluster), partitioner, **options))
+    resolver = SimpleClusterResolver(cluster)
+    return ClusterCoordinator(ls.distribute.ParameterServerStrategy(resolver, partitioner, **options))

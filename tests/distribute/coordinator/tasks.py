@@ -48,7 +48,7 @@ class Tasks:
         command = [sys.executable, "-m", self._module, str(self._folder), *self._arguments]
         with (self._folder / f"{name}.log").open("ab") as log:
             self.running[name] = subprocess.Popen(
-                command, env=environment(TF_CONFIG=config, **self._env), cwd=ROOT, stdout=log, stderr=log
+                command, env={**environment(TF_CONFIG=config), **self._env}, cwd=ROOT, stdout=log, stderr=log
             )
 
     def kill(self, name: str, how: int = signal.SIGKILL) -> None:

@@ -16,6 +16,12 @@ from lockstep.distribute.experimental import partitioners
 from tests.distribute.coordinator.local import make_cluster, make_coordinator
 
 STEPS, BATCH = 6, 8
+
+
+def _decay() -> Any:
+    return keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
+
+
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "SGD": lambda: keras.optimizers.SGD(0.05),
     "momentum": lambda: keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True),
@@ -31,7 +37,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "Lion": lambda: keras.optimizers.Lion(0.01),
     "Lamb": lambda: keras.optimizers.Lamb(0.05),
     "Adafactor": lambda: keras.optimizers.Adafactor(0.05),
-    "schedule": lambda: keras.optimizers.Adam(keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)),
+    "schedule": lambda: keras.optimizers.Adam(_decay()),
     "clipped": lambda: keras.optimizers.Adam(0.05, global_clipnorm=0.1),
     "averaged": lambda: keras.optimizers.SGD(0.05, use_ema=True, ema_momentum=0.5),
     "accumulating": lambda: keras.optimizers.SGD(0.05, gradient_accumulation_steps=2),
@@ -65,7 +71,7 @@ class _Training:
     def step(self, x: Any, y: Any) -> Any:
         def compute(weights: Any) -> Any:
             state = [v.value for v in self.model.non_trainable_variables]
-            outputs, state = self.model.stateless_call(weights, state, x, training=True)
+            outputs, state = self.model.stateless_call(weights, state, x, training=True)[:2]
             return jnp.mean((outputs - y) ** 2), state
 
         weights = [v.value for v in self.model.trainable_variables]

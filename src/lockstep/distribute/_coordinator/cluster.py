@@ -56,14 +56,18 @@ class CoordinatedCluster:
                 "ClusterCoordinator takes a ParameterServerStrategy. Received: "
                 f"{type(strategy).__name__}. Other strategies run functions by strategy.run."
             )
-        asked = strategy._asked
+        asked, servers = strategy._asked, strategy._servers  # pyright: ignore[reportPrivateUsage]
         _check_options(asked)
         resolver = strategy.cluster_resolver
         spec = ClusterSpec({}) if resolver is None else resolver.cluster_spec()
-        job = None if strategy._servers is None else strategy._servers.job
+        job = None if servers is None else servers.job
         name = "the coordinator" if job is None else str(job.task)
         jobs = spec.jobs if spec else []
-        workers = {f"worker {i}": spec.task_address("worker", i) for i in spec.task_indices("worker")} if "worker" in jobs else {}
+        workers = (
+            {f"worker {i}": spec.task_address("worker", i) for i in spec.task_indices("worker")}
+            if "worker" in jobs
+            else {}
+        )
         if job is None or job.is_chief:
             workers.pop(name, None)
         if "ps" not in jobs or not workers:

@@ -121,7 +121,7 @@ class ClusterCoordinator:
         def make(ticket: int) -> Closure:
             call = _Call(function, leaves, seeds)
             return Closure(
-                ticket, function.name, call.prepare, lambda found: value._accept(call.results(found)), value._refuse
+                ticket, function.name, call.prepare, lambda found: value.accept(call.results(found)), value.refuse
             )
 
         self._queue.put(make)
@@ -193,7 +193,7 @@ class ClusterCoordinator:
         python = getattr(fn, "python_function", None)
         key = (fn if python is None or _is_hashable(fn) else python, structure, tuple(map(kind_of, first)))
         if key not in self._functions:
-            self._functions[key] = _Function(self, fn, first, structure)
+            self._functions[key] = _Function(self._strategy, fn, first, structure, self._plan, self._planning)
         return self._functions[key]
 
     def _plan(self, name: str, traced: Traced) -> Plan:
@@ -202,9 +202,7 @@ class ClusterCoordinator:
         if moved and self._variables.move(moved):
             self._forget_plans()
         pieces = self._variables.pieces(traced.variables)
-        plan = make_plan(
-            str(next(self._plan_numbers)), name, traced.division, traced.avals, traced.arguments, pieces
-        )
+        plan = make_plan(str(next(self._plan_numbers)), name, traced.division, traced.avals, traced.arguments, pieces)
         for server, program in plan.programs.items():
             code = np.frombuffer(program.code, np.uint8)
             self._servers.ask(server, "define", {"code": code}, program=program.id, names=list(program.names))
@@ -230,9 +228,18 @@ class ClusterCoordinator:
 class _Function:
     """A function for arguments of one kind: its traces, by the elements that it draws, and their plans."""
 
-    def __init__(self, coordinator: ClusterCoordinator, function: Any, leaves: Sequence[Any], structure: Any) -> None:
+    def __init__(
+        self,
+        strategy: Any,
+        function: Any,
+        leaves: Sequence[Any],
+        structure: Any,
+        make_plan: Callable[[str, Traced], Plan],
+        planning: threading.RLock,
+    ) -> None:
         self.name = str(getattr(function, "__qualname__", type(function).__name__)).replace("<locals>.", "")
-        self._coordinator, self._function = coordinator, function
+        self._strategy, self._function = strategy, function
+        self._make_plan, self._planning = make_plan, planning
         self._leaves, self._structure = list(leaves), structure
         self._traces: dict[Any, Traced] = {}
         self._plans: dict[Any, Plan] = {}
@@ -246,18 +253,18 @@ class _Function:
     def planned(self, worker: int, elements: Any) -> tuple[Traced, Plan]:
         """Returns the trace and the plan for these elements; without some, for those that come next."""
         del worker
-        with self._coordinator._planning:
+        with self._planning:
             key = self._last if elements is None else kinds_of(elements)
             if key is None or key not in self._traces:
                 traced = trace_function(
-                    self._coordinator.strategy, self._function, self.name, self._examples(elements), self._structure
+                    self._strategy, self._function, self.name, self._examples(elements), self._structure
                 )
                 if elements is None:
                     seen = [[self._leaves[i].peek(n) for n in range(count)] for i, count in traced.draws.items()]
                     key = kinds_of(seen)
                 self._traces[key], self._last = traced, key
             if key not in self._plans:
-                self._plans[key] = self._coordinator._plan(self.name, self._traces[key])
+                self._plans[key] = self._make_plan(self.name, self._traces[key])
             return self._traces[key], self._plans[key]
 
     def _examples(self, elements: Sequence[list[Any]] | None) -> list[Any]:
@@ -325,5 +332,3 @@ def _checked(fn: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str
             "coordinator.schedule(step_fn, args=(per_worker_iterator,))"
         )
     return check_call(fn, () if args is None else args, kwargs)
-
-

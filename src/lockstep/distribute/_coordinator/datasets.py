@@ -116,12 +116,12 @@ class WorkerIterator:
 
 def _on_host(leaf: Any) -> Any:
     """Returns a leaf of an element as an array of the host, which travels."""
-    if isinstance(leaf, jax.Array) or hasattr(leaf, "__array__"):
+    if isinstance(leaf, (jax.Array, str, bytes)) or hasattr(leaf, "__array__"):
         leaf = np.asarray(leaf)
     if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OSUMm":
         raise ArgumentError(
-            f"Elements for workers are numbers. Received: an array of {leaf.dtype}. Look text up in the dataset's map "
-            "function, as keras.layers.StringLookup does."
+            f"Elements for workers are numbers. Received: {leaf.dtype} of shape {leaf.shape}. Look text up in the "
+            "dataset's map function, as keras.layers.StringLookup does."
         )
     return leaf
 

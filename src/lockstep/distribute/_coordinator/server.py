@@ -70,7 +70,9 @@ class Server:
         index = 0 if task_index is None else task_index
         address = spec.task_address(job_name, index)
         if "ps" not in spec.jobs:
-            raise ArgumentError(f"A cluster with servers has a job \"ps\". Received: jobs {spec.jobs}. Add its addresses.")
+            raise ArgumentError(
+                f'A cluster with servers has a job "ps". Received: jobs {spec.jobs}. Add its addresses.'
+            )
         self._spec, self._task = spec, Task(job_name, index)
         self._target = f"grpc://{address}"
         self._served: Served | None = None
@@ -129,7 +131,11 @@ class Served:
         else:
             caller = Caller(str(task), "", secrets.token_hex(8), agreed, secret)
             numbers = range(len(spec.task_indices("ps")))
-            asks = server_channels(spec, caller, self._limits) if job is None else [partial(job.ask_server, n) for n in numbers]
+            asks = (
+                server_channels(spec, caller, self._limits)
+                if job is None
+                else [partial(job.ask_server, n) for n in numbers]
+            )
             worker = WorkerService(asks)
             self._ended = worker.ended
             self._connections.service = worker
@@ -189,5 +195,3 @@ class _Connections:
         finally:
             with self._lock:
                 self.count -= 1
-
-

@@ -160,9 +160,7 @@ class _Tracer:
         inputs, arguments = self._inputs()
         numbers = range(len(inputs))
         drawings: list[_Drawing] = []
-        trace = _FunctionTrace(
-            self._function, partial(arguments, drawings), numbers, self._known, self._context
-        )
+        trace = _FunctionTrace(self._function, partial(arguments, drawings), numbers, self._known, self._context)
         variables = list(self._known.variables)
         shapes = [jax.ShapeDtypeStruct(np.shape(a), a.dtype) for a in inputs]
         shapes += [jax.ShapeDtypeStruct(tuple(v.shape), np.dtype(v.dtype)) for v in variables]
@@ -238,7 +236,8 @@ class _Tracer:
         if any(n != place for n in used):
             raise UnsupportedError(
                 "A random generator goes on by the number of its draws. Received: "
-                f"{self._name}, in which the state of {seed.path} depends on something else. Draw outside of conditions."
+                f"{self._name}, in which the state of {seed.path} depends on something else. Draw outside of "
+                "conditions."
             )
         move = jax.jit(jaxpr_as_fun(closed))
         return lambda value: move(*([value] if used else []))[0]
@@ -247,8 +246,10 @@ class _Tracer:
 def _reordered(closed: Jaxpr, inputs: Sequence[int], outputs: Sequence[int]) -> Jaxpr:
     """Returns a closed jaxpr with inputs and outputs in another order."""
     body = open_jaxpr(closed)
-    names = {"debug_info": body.debug_info._replace(arg_names=None, result_paths=None)} if hasattr(body, "debug_info") else {}
-    body = body.replace(
-        invars=[body.invars[n] for n in inputs], outvars=[body.outvars[n] for n in outputs], **names
+    names = (
+        {"debug_info": body.debug_info._replace(arg_names=None, result_paths=None)}
+        if hasattr(body, "debug_info")
+        else {}
     )
+    body = body.replace(invars=[body.invars[n] for n in inputs], outvars=[body.outvars[n] for n in outputs], **names)
     return close_jaxpr(body, constants_of(closed))

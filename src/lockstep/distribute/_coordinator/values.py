@@ -62,11 +62,13 @@ class RemoteValue:
             raise self._error
         return self._value
 
-    def _accept(self, value: Any) -> None:
+    def accept(self, value: Any) -> None:
+        """Takes the result; for the coordinator."""
         self._value = value
         self._is_set.set()
 
-    def _refuse(self, error: BaseException) -> None:
+    def refuse(self, error: BaseException) -> None:
+        """Takes the error that ends the function; for the coordinator."""
         self._error = error
         self._is_set.set()
 

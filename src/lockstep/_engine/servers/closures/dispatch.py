@@ -53,9 +53,7 @@ class ServerClient:
             with contextlib.suppress(LockstepError):
                 self.ask(number, "end")
 
-    def ask(
-        self, server: int, kind: str, arrays: Mapping[str, Array] | None = None, **facts: object
-    ) -> Message:
+    def ask(self, server: int, kind: str, arrays: Mapping[str, Array] | None = None, **facts: object) -> Message:
         """Returns a server's answer.
 
         Raises:
@@ -88,13 +86,16 @@ class Dispatcher:
         coordinator: The coordinator's own id.
 
     Attributes:
+        queue: As above.
+        limits: As above.
+        coordinator: As above.
         connected: The names of workers that are there.
     """
 
     def __init__(
         self, queue: ClosureQueue, caller: Caller, workers: Mapping[str, str], limits: Limits, coordinator: str
     ) -> None:
-        self._queue, self._limits, self._coordinator = queue, limits, coordinator
+        self.queue, self.limits, self.coordinator = queue, limits, coordinator
         self._workers = dict(workers)
         self._is_closed = False
         self.connected: set[str] = set()
@@ -115,10 +116,10 @@ class Dispatcher:
 
     def check(self) -> None:
         """Raises `MissingTaskError` if there has been no worker for longer than the limit."""
-        if not self.connected and time.monotonic() - self._alone_since > self._limits.join:
+        if not self.connected and time.monotonic() - self._alone_since > self.limits.join:
             names = ", ".join(f"{name} ({address})" for name, address in self._workers.items())
             raise MissingTaskError(
-                f"At least one worker must be there within {self._limits.join:g} s (LOCKSTEP_JOIN_TIMEOUT). Missing: "
+                f"At least one worker must be there within {self.limits.join:g} s (LOCKSTEP_JOIN_TIMEOUT). Missing: "
                 f"{names}. Start them with tf.distribute.Server(...).join(), or with this program, and the same "
                 "cluster in TF_CONFIG."
             )
@@ -158,9 +159,9 @@ class _WorkerLink:
         self.name = channel.task
         self.forgets = False
         self._dispatcher, self._number, self._channel = dispatcher, number, channel
-        self._queue = dispatcher._queue
-        self._limits = dispatcher._limits
-        self._coordinator = dispatcher._coordinator
+        self._queue = dispatcher.queue
+        self._limits = dispatcher.limits
+        self._coordinator = dispatcher.coordinator
         self._incarnation = ""
         self._platform = ""
         self._known: set[str] = set()

@@ -253,9 +253,7 @@ class _Divider:
         taken = [v for n in sorted(chosen) for v in variables(self._eqns[n].invars)] + list(variables(outputs))
         return [v for v in dict.fromkeys(taken) if v not in made]
 
-    def _with_cheap(
-        self, chosen: set[int], region: set[int], own: Sequence[Any], outputs: Sequence[Any]
-    ) -> set[int]:
+    def _with_cheap(self, chosen: set[int], region: set[int], own: Sequence[Any], outputs: Sequence[Any]) -> set[int]:
         """Returns the equations with those that make an array of what servers are sent anyway, such as its square."""
         while True:
             needed = self._needed(chosen, own, outputs)
@@ -308,7 +306,9 @@ class _Divider:
         def compute(*inputs: Array) -> list[Array]:
             known = {**self._constants, **{self._body.invars[n]: x for n, x in zip(used, inputs, strict=True)}}
             for eqn in steps:
-                known.update(zip(eqn.outvars, evaluate_equation(eqn, [read(known, v) for v in eqn.invars]), strict=True))
+                known.update(
+                    zip(eqn.outvars, evaluate_equation(eqn, [read(known, v) for v in eqn.invars]), strict=True)
+                )
             results = [jnp.asarray(read(known, a), a.aval.dtype) for a in self._body.outvars[: self._results]]
             return results + [_value_of(known, s) for s in sent]
 

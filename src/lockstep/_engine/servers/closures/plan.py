@@ -126,7 +126,9 @@ class WorkerPlan:
             for server, (id, payload) in facts["programs"].items()
         }
         pieces = tuple(tuple(_piece(p) for p in one) for one in facts["pieces"])
-        return cls(str(facts["name"]), tuple(map(int, facts["arguments"])), pieces, int(facts["results"]), programs, run)
+        return cls(
+            str(facts["name"]), tuple(map(int, facts["arguments"])), pieces, int(facts["results"]), programs, run
+        )
 
     @cached_property
     def reads(self) -> dict[int, list[Piece]]:

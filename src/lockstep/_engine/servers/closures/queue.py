@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from lockstep._engine.servers.closures.plan import Plan
 from lockstep._types import Array

@@ -126,7 +126,9 @@ class VariableStore:
 
     def _get(self, name: str) -> _Held:
         if name not in self._held:
-            raise MismatchError(f"A server has what its coordinator has assigned. Received: a request for {name!r:.80}.")
+            raise MismatchError(
+                f"A server has what its coordinator has assigned. Received: a request for {name!r:.80}."
+            )
         return self._held[name]
 
     def _set(self, name: str, value: Any) -> None:

@@ -41,7 +41,13 @@ __all__ = ["CrossDeviceOps", "DistributedDataset", "DistributedIterator", "Distr
 __all__ += ["HierarchicalCopyAllReduce", "InputContext", "InputOptions", "MirroredStrategy"]
 __all__ += ["MultiWorkerMirroredStrategy", "NcclAllReduce", "OneDeviceStrategy", "ReduceOp", "ReductionToOneDevice"]
 __all__ += ["ReplicaContext", "RunOptions", "Server", "Strategy", "cluster_resolver", "coordinator", "experimental"]
-__all__ += ["ParameterServerStrategy", "get_replica_context", "get_strategy", "has_strategy", "in_cross_replica_context"]
+__all__ += [
+    "ParameterServerStrategy",
+    "get_replica_context",
+    "get_strategy",
+    "has_strategy",
+    "in_cross_replica_context",
+]
 __all__ += ["InputReplicationMode", "StrategyExtended", "experimental_set_strategy"]
 
 _other = _missing.getter(__name__, _LAZY)

@@ -1,5 +1,7 @@
 """tf.distribute.experimental: lockstep's strategies and options, under the names that programs use."""
 
+# ruff: noqa: F822
+
 # What is imported late is in __all__, too.
 # pyright: reportUnsupportedDunderAll=false
 
