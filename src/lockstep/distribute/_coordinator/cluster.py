@@ -95,19 +95,6 @@ class CoordinatedCluster:
             return [partial(self.job.ask_server, n) for n in range(len(numbers))]
         return server_channels(self.spec, self.caller, self.limits)
 
-    def serve_if_served(self) -> None:
-        """Serves on a task that is no coordinator, until the coordinator's program ends, and ends this one then.
-
-        Raises:
-            SystemExit: On a task of type `worker` or `ps`, when the coordinator's program has ended.
-        """
-        if self.job is None or self.job.is_chief:
-            return
-        from lockstep.distribute._coordinator.server import Served
-
-        Served(self.spec, self.job.task, self.job).join()
-        raise SystemExit(0)
-
 
 def server_channels(spec: ClusterSpec, caller: Caller, limits: Limits) -> list[Ask]:
     """Returns ways to the servers of a cluster whose chief this process does not know."""

@@ -19,6 +19,7 @@ from lockstep._engine.servers.closures.queue import Closure, ClosureQueue
 from lockstep._types import Array
 from lockstep.distribute._coordinator.cluster import CoordinatedCluster
 from lockstep.distribute._coordinator.datasets import PerWorkerDataset, PerWorkerIterator, WorkerIterator, dataset_maker
+from lockstep.distribute._coordinator.server import serve_if_served
 from lockstep.distribute._coordinator.tracing import Traced, kind_of, kinds_of, trace_function
 from lockstep.distribute._coordinator.values import PerWorkerValues, RemoteValue, of_worker
 from lockstep.distribute._coordinator.variables import ServedVariables
@@ -62,7 +63,7 @@ class ClusterCoordinator:
         if getattr(self, "_strategy", None) is not None:
             return
         cluster = CoordinatedCluster.of(strategy)
-        cluster.serve_if_served()
+        serve_if_served(cluster)
         self._strategy = strategy
         self._id = new_id()
         self._queue = ClosureQueue(cluster.staleness)

@@ -16,7 +16,7 @@ from lockstep._engine.servers.connection import Caller, FrameSocket, Listener, S
 from lockstep._engine.servers.job import Job, agreed_of
 from lockstep._engine.servers.server import ServerService
 from lockstep.cluster_resolver import ClusterSpec, Task
-from lockstep.distribute._coordinator.cluster import server_channels
+from lockstep.distribute._coordinator.cluster import CoordinatedCluster, server_channels
 from lockstep.errors import ArgumentError, MissingTaskError
 
 _POLL_SECONDS = 0.25
@@ -170,6 +170,19 @@ class Served:
                     f"for {self._task}. Start the program that makes a ClusterCoordinator: task chief, or a process "
                     "with the same cluster."
                 )
+
+
+def serve_if_served(cluster: CoordinatedCluster) -> None:
+    """Serves on a task that is no coordinator, until the coordinator's program ends, and ends this one then.
+
+    Raises:
+        SystemExit: On a task of type `worker` or `ps`, when the coordinator's program has ended.
+    """
+    job = cluster.job
+    if job is None or job.is_chief:
+        return
+    Served(cluster.spec, job.task, job).join()
+    raise SystemExit(0)
 
 
 class _Connections:

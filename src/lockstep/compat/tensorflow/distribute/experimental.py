@@ -107,4 +107,6 @@ class CollectiveHints(CommunicationOptions):
         super().__init__(bytes_per_pack, timeout_seconds)
 
 
-__getattr__ = _missing.getter(__name__, {"coordinator": "lockstep.compat.tensorflow.distribute.coordinator"})
+_LAZY = {"coordinator": "lockstep.compat.tensorflow.distribute.coordinator"}
+__getattr__ = _missing.getter(__name__, _LAZY)
+__dir__ = _missing.lister(globals(), _LAZY)

@@ -271,18 +271,18 @@ def _with_ranks(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[An
     given = dict(zip(("x", "y", "y_pred", "sample_weight"), args, strict=False)) | kwargs
     y, outputs, weights = (given.get(name) for name in ("y", "y_pred", "sample_weight"))
     try:
-        tree.assert_same_structure(y, outputs)
+        keras.tree.assert_same_structure(y, outputs)
     except (TypeError, ValueError):
         return args, kwargs
     # With one output Keras 3 does so by itself.
-    is_flat = tree.map_structure(
+    is_flat = keras.tree.map_structure(
         lambda t, p: len(getattr(t, "shape", ())) == 1 and len(getattr(p, "shape", ())) == 2 and p.shape[1] != 1,
         y,
         outputs,
     )
-    if not any(tree.flatten(is_flat)):
+    if not any(keras.tree.flatten(is_flat)):
         return args, kwargs
-    given["y"] = tree.map_structure(lambda t, is_one: ops.expand_dims(t, -1) if is_one else t, y, is_flat)
+    given["y"] = keras.tree.map_structure(lambda t, is_one: ops.expand_dims(t, -1) if is_one else t, y, is_flat)
     if weights is not None and len(getattr(weights, "shape", ())) == 1 and is_flat is True:
         given["sample_weight"] = ops.expand_dims(weights, -1)
     return (), given
