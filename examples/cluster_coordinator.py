@@ -80,8 +80,8 @@ def main() -> None:
             loss = coordinator.schedule(step, args=(iterator,))
         coordinator.join()
         assert loss is not None
-        print(f"Epoch {epoch + 1}: loss {loss.fetch():.4f}, accuracy {float(accuracy.result()):.3f}")
-    print(f"Updates: {int(optimizer.iterations.value)}")
+        print(f"Epoch {epoch + 1}: loss {loss.fetch():.4f}, accuracy {float(np.asarray(accuracy.result())):.3f}")
+    print(f"Updates: {int(np.asarray(optimizer.iterations))}")
 
 
 if __name__ == "__main__":

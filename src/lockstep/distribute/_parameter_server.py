@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lockstep.cluster_resolver import ClusterResolver, Task
@@ -95,7 +95,8 @@ class ParameterServerStrategy(Strategy):
             from lockstep._engine.servers.job import Job
 
             job = Job.connect(resolver.cluster_spec(), task)
-            self._servers = _options(job, task, variable_partitioner, mode, staleness, replicas, lazy, log_order)
+            made = _options(job, task, variable_partitioner, mode, staleness, replicas, lazy, log_order)
+            self._servers = replace(made, scheduler=self._coordinator)
         super().__init__(Replicas(Runtime(), default_devices()), resolver)
 
     @classmethod
@@ -177,6 +178,18 @@ class ParameterServerStrategy(Strategy):
                 "ClusterCoordinator(strategy).schedule(fn), or MultiWorkerMirroredStrategy."
             )
 
+    def _coordinator(self) -> Any:
+        """Returns the coordinator of this strategy."""
+        from lockstep.distribute._coordinator.coordinator import ClusterCoordinator
+
+        return ClusterCoordinator(self)
+
+    def _scheduler(self) -> Callable[[], Any] | None:
+        """Returns what makes the coordinator, for a process that is none of the cluster's tasks; `None` without one."""
+        resolver = self.cluster_resolver
+        is_outside = resolver is not None and resolver.task is None and "ps" in resolver.cluster_spec().jobs
+        return self._coordinator if is_outside else None
+
     @contextlib.contextmanager
     def scope(self) -> Generator[Strategy]:
         """Opens the context in which models are made for this strategy.
@@ -184,13 +197,14 @@ class ParameterServerStrategy(Strategy):
         Raises:
             StartupOrderError: If the scope of another strategy is open.
         """
+        from lockstep._engine.keras import binding, ownership
+        from lockstep.distribute import _context
+
         if self._servers is None:
-            with super().scope():
+            with super().scope(), ownership.scope(self._demanded_replicas(), scheduler=self._scheduler()):
                 yield self
             return
-        from lockstep._engine.keras import binding, ownership
         from lockstep._engine.keras.servers.tables import tables_by
-        from lockstep.distribute import _context
 
         binding.install()
         replicas = self._demanded_replicas()

@@ -73,6 +73,15 @@ class Job:
         """Returns whether this process is a server."""
         return self.task.type == "ps"
 
+    def serves(self) -> None:
+        """Tells the chief that this worker has no program, and computes functions of its `ClusterCoordinator`."""
+        self._channel.ask(Message("serves"))
+
+    def workers(self, seconds: float) -> tuple[list[str], list[str]]:
+        """Waits up to `seconds` for a worker; returns those that are there, without and with a program; on the chief."""
+        assert self._coordinator is not None, "only the chief does this"
+        return self._coordinator.workers(seconds)
+
     def ask_server(self, server: int, message: Message) -> Message:
         """Returns a server's answer to a message, sent again for as long as a server may be silent.
 

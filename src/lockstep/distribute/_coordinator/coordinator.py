@@ -83,6 +83,11 @@ class ClusterCoordinator:
         """The strategy."""
         return self._strategy
 
+    @property
+    def num_workers(self) -> int:
+        """The number of workers in the cluster."""
+        return self._worker_count
+
     def schedule(self, fn: Callable[..., Any], args: Any = None, kwargs: Any = None) -> RemoteValue:
         """Has a worker compute a function, and returns at once.
 

@@ -138,6 +138,8 @@ class Served:
             )
             worker = WorkerService(asks)
             self._ended = worker.ended
+            if job is not None:
+                job.serves()
             self._connections.service = worker
         others = [t for t in spec.tasks if t != task]
         names = (str(task), *map(str, others))

@@ -139,7 +139,9 @@ class _Divider:
         groups = self._groups()
         effects = tuple(self._effect_of_group(group) for group in groups)
         updated = {n for group in groups for n in group}
-        effects += tuple(self._effect_of(n) for n in self._outputs if n not in updated)
+        # What keeps its value is no effect.
+        changed = [n for n, atom in self._outputs.items() if n in self._amounts or atom is not self._input_of[n]]
+        effects += tuple(self._effect_of(n) for n in changed if n not in updated)
         sent = list(self._payload)
         compute, used = self._worker(sent)
         shapes = tuple(jax.ShapeDtypeStruct(a.aval.shape, a.aval.dtype) for a in map(_first, sent))
