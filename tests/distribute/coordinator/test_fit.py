@@ -26,7 +26,8 @@ def _fit(strategy: Any, folder: Path | None = None, epochs: int = 3) -> tuple[An
         model = keras.Sequential([keras.Input((4,)), *hidden, keras.layers.Dense(1)])
         model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
     callbacks = [] if folder is None else [keras.callbacks.BackupAndRestore(str(folder), delete_checkpoint=False)]
-    history = model.fit(x, y, batch_size=32, epochs=epochs, verbose=0, validation_data=(x, y), callbacks=callbacks)
+    quiet: Any = 0
+    history = model.fit(x, y, batch_size=32, epochs=epochs, verbose=quiet, validation_data=(x, y), callbacks=callbacks)
     return history.history, model
 
 

@@ -78,7 +78,10 @@ class Job:
         self._channel.ask(Message("serves"))
 
     def workers(self, seconds: float) -> tuple[list[str], list[str]]:
-        """Waits up to `seconds` for a worker; returns those that are there, without and with a program; on the chief."""
+        """Waits up to `seconds` for a worker; returns those that are there, without and with a program.
+
+        It is the chief that asks.
+        """
         assert self._coordinator is not None, "only the chief does this"
         return self._coordinator.workers(seconds)
 
