@@ -97,7 +97,9 @@ class ParameterServerStrategy(Strategy):
             job = Job.connect(resolver.cluster_spec(), task)
             made = _options(job, task, variable_partitioner, mode, staleness, replicas, lazy, log_order)
             self._servers = replace(made, scheduler=self._coordinator)
-        super().__init__(Replicas(Runtime(), default_devices()), resolver)
+        devices = default_devices()
+        # Workers compute with one replica each, and so does a coordinator from outside of the cluster for them.
+        super().__init__(Replicas(Runtime(), devices[:1] if _is_outside(resolver) else devices), resolver)
 
     @classmethod
     def _of_job(cls, job: Job, variable_partitioner: Any = None, **options: Any) -> ParameterServerStrategy:
@@ -187,8 +189,7 @@ class ParameterServerStrategy(Strategy):
     def _scheduler(self) -> Callable[[], Any] | None:
         """Returns what makes the coordinator, for a process that is none of the cluster's tasks; `None` without one."""
         resolver = self.cluster_resolver
-        is_outside = resolver is not None and resolver.task is None and "ps" in resolver.cluster_spec().jobs
-        return self._coordinator if is_outside else None
+        return self._coordinator if resolver is not None and _is_outside(resolver) else None
 
     @contextlib.contextmanager
     def scope(self) -> Generator[Strategy]:
@@ -229,6 +230,11 @@ def _check_options(mode: str, staleness: int | None, replicas: int | None) -> No
                 f'{name} goes with mode="{goes_with}". Received: {name}={value} with mode="{mode}". Leave {name} out, '
                 "or choose that mode."
             )
+
+
+def _is_outside(resolver: ClusterResolver) -> bool:
+    """Returns whether this process is none of the tasks of a cluster with servers: it may coordinate them."""
+    return resolver.task is None and "ps" in resolver.cluster_spec().jobs
 
 
 def _own_task(resolver: ClusterResolver) -> Task | None:

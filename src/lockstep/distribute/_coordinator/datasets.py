@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from lockstep._nest import map_structure
+from lockstep.distribute._values import DistributedValues
 from lockstep.errors import ArgumentError, EndOfDataError, UnsupportedError
 
 
@@ -111,11 +112,15 @@ class WorkerIterator:
                 "A scheduled function draws elements that there are. Received: one that calls next at the end of the "
                 "data. Repeat the dataset, and schedule a certain number of steps."
             ) from None
-        return map_structure(_on_host, element)
+        return map_structure(_on_host, element, is_leaf=lambda leaf: isinstance(leaf, DistributedValues))
 
 
 def _on_host(leaf: Any) -> Any:
     """Returns a leaf of an element as an array of the host, which travels."""
+    if isinstance(leaf, DistributedValues):
+        # The shares of a batch, for the devices that this process has: together they are the batch.
+        shares = [np.asarray(value) for value in leaf.values]
+        leaf = np.concatenate(shares) if shares[0].ndim else shares[0]
     if isinstance(leaf, (jax.Array, str, bytes)) or hasattr(leaf, "__array__"):
         leaf = np.asarray(leaf)
     if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OSUMm":
