@@ -86,7 +86,7 @@ def test_a_loop_of_its_own(strategy: Any) -> None:
         return strategy.distribute_datasets_from_function(dataset_fn)
 
     iterator = iter(coordinator.create_per_worker_dataset(per_worker_dataset_fn))
-    first = coordinator.schedule(step_fn, args=(iterator,))
+    first = last = coordinator.schedule(step_fn, args=(iterator,))
     for _ in range(3):
         accuracy.reset_states()
         for _ in range(5):

@@ -23,7 +23,7 @@ from lockstep.distribute._coordinator.server import serve_if_served
 from lockstep.distribute._coordinator.tracing import Traced, kind_of, kinds_of, trace_function
 from lockstep.distribute._coordinator.values import PerWorkerValues, RemoteValue, of_worker
 from lockstep.distribute._coordinator.variables import ServedVariables
-from lockstep.errors import ArgumentError
+from lockstep.errors import ArgumentError, UnsupportedError
 
 _coordinators: weakref.WeakKeyDictionary[Any, ClusterCoordinator] = weakref.WeakKeyDictionary()
 
@@ -75,6 +75,7 @@ class ClusterCoordinator:
         self._plan_numbers = itertools.count()
         # Plans are made by the program's thread, and by a worker's for elements of another shape.
         self._planning = threading.RLock()
+        self._thread = threading.current_thread()
         atexit.register(self._close)
         _coordinators[strategy] = self
 
@@ -117,6 +118,7 @@ class ClusterCoordinator:
                 "value.fetch(), or compute both in one function."
             )
         self._variables.flush()
+        self._thread = threading.current_thread()
         function = self._function(fn, leaves, structure)
         traced, _ = function.planned(0, None)
         seeds = [np.asarray(v.value) for v, _ in traced.seeds]
@@ -205,14 +207,26 @@ class ClusterCoordinator:
     def _plan(self, name: str, traced: Traced) -> Plan:
         """Returns the plan of a traced function, with its variables on servers."""
         moved = self._variables.moved(traced.variables, traced.division.effects)
-        if moved and self._variables.move(moved):
+        if self._variables.are_placed(moved):
+            self._demand_program_thread(name)
+            # Functions that are under way know where variables were.
+            self._queue.wait_until_idle(self._check)
             self._forget_plans()
+        self._variables.move(moved)
         pieces = self._variables.pieces(traced.variables)
         plan = make_plan(str(next(self._plan_numbers)), name, traced.division, traced.avals, traced.arguments, pieces)
         for server, program in plan.programs.items():
             code = np.frombuffer(program.code, np.uint8)
             self._servers.ask(server, "define", {"code": code}, program=program.id, names=list(program.names))
         return plan
+
+    def _demand_program_thread(self, name: str) -> None:
+        if threading.current_thread() is not self._thread:
+            raise UnsupportedError(
+                "What a function does to variables must not depend on the shapes of what it draws. Received: "
+                f"{name}, which for a batch of another size changes variables together that lie on different servers. "
+                "Drop the remainder of batches, or schedule a function for each size."
+            )
 
     def _forget_plans(self) -> None:
         for function in self._functions.values():

@@ -13,7 +13,9 @@ from lockstep._engine.servers.closures.dispatch import ServerClient
 from lockstep._engine.servers.closures.division import Effect
 from lockstep._engine.servers.closures.placement import Partition, Placement, Shape, joined
 from lockstep._engine.servers.closures.plan import Piece
+from lockstep._engine.servers.messages import MAX_ARRAYS
 from lockstep._types import Array
+from lockstep.errors import UnsupportedError
 
 
 @dataclass
@@ -63,22 +65,29 @@ class ServedVariables:
                 self._served[id(variable)] = _Served(variable, shape)
         return self._placement.plan([self._served[id(v)].shape for v in variables], effects)
 
-    def move(self, moved: dict[str, tuple[Piece, ...]]) -> bool:
-        """Gives pieces their values, and forgets those that they had before; returns whether there were any."""
+    def are_placed(self, moved: dict[str, tuple[Piece, ...]]) -> bool:
+        """Returns whether some of these variables lie somewhere already."""
+        return any(name in self._placement.pieces for name in moved)
+
+    def move(self, moved: dict[str, tuple[Piece, ...]]) -> None:
+        """Gives pieces their values, and forgets those that they had before; nothing that uses these is under way.
+
+        Raises:
+            UnsupportedError: If a piece is too large for a message.
+        """
         named = {s.shape.name: s for s in self._served.values()}
         before = {name: self._placement.pieces[name] for name in moved if name in self._placement.pieces}
         for name, pieces in moved.items():
             served = named[name]
+            _demand_sendable(served, len(pieces))
             value = np.asarray(self._fetch(served) if name in before else served.variable._value)
             self._assign(pieces, value)
             if name not in before:
                 served.kept = held_value(served.variable)
         self._placement.commit(moved)
-        for name, pieces in before.items():
-            del name
+        for pieces in before.values():
             for piece in pieces:
                 self._servers.ask(piece.server, "forget", names=[piece.name])
-        return bool(before)
 
     def flush(self) -> None:
         """Sends servers what the program has assigned to variables."""
@@ -115,3 +124,13 @@ class ServedVariables:
     def _assign(self, pieces: Sequence[Piece], value: Array) -> None:
         for piece in pieces:
             self._servers.ask(piece.server, "assign", {piece.name: np.asarray(piece.of(value))})
+
+
+def _demand_sendable(served: _Served, pieces: int) -> None:
+    """Raises `UnsupportedError` for a variable of which a piece is larger than a message."""
+    if served.shape.bytes > MAX_ARRAYS * pieces:
+        raise UnsupportedError(
+            f"A variable of a scheduled function travels in pieces of at most {MAX_ARRAYS >> 30} GiB. Received: "
+            f"{served.variable.path} of {served.shape.bytes >> 20} MiB in {pieces}. Divide it by a "
+            "variable_partitioner, or train with Model.fit on every task, where tables travel by rows."
+        )

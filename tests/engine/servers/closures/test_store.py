@@ -65,3 +65,18 @@ def test_values_keep_their_types(store: VariableStore) -> None:
     for name, value in values.items():
         assert found[name].dtype == np.asarray(value).dtype
         np.testing.assert_array_equal(found[name], value)
+
+
+def test_what_is_too_large_for_one_answer_comes_in_several(
+    store: VariableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockstep._engine.servers.closures.store.MAX_ARRAYS", 100)
+    values = {str(n): np.full(10, n, np.float32) for n in range(5)}
+    _ask(store, "assign", values)
+    left, found = list(values), dict[str, Any]()
+    while left:
+        answer = _ask(store, "pull", have=dict.fromkeys(left, -1))
+        assert 1 <= len(answer.arrays) <= 2
+        found.update(answer.arrays)
+        left = answer.facts["left"]
+    assert list(found) == list(values)

@@ -158,6 +158,13 @@ class ClosureQueue:
                 check()
             self._raise_error()
 
+    def wait_until_idle(self, check: Callable[[], None]) -> None:
+        """Waits until no closure waits or is under way, whatever has come of them."""
+        with self._changed:
+            while self._waiting or self._running:
+                self._changed.wait(_POLL_SECONDS)
+                check()
+
     def _is_allowed(self, closure: Closure) -> bool:
         if self.staleness is None or not self._running:
             return True

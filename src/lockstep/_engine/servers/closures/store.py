@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lockstep._engine.servers.compiled import load
-from lockstep._engine.servers.messages import Message
+from lockstep._engine.servers.messages import MAX_ARRAYS, Message
 from lockstep._types import Array
 from lockstep.errors import MismatchError
 
@@ -72,9 +72,15 @@ class VariableStore:
         if found is None:
             return Message("error", {"error": "PeerError", "message": f"No server answers {message.kind!r:.40}."})
         # Outside of the lock: values are never changed in place, and copying takes time.
-        versions = {name: held.version for name, held in found.items()}
-        arrays = {name: np.asarray(held.value) for name, held in found.items()}
-        return Message("values", {"versions": versions}, arrays)
+        arrays: dict[str, Array] = {}
+        size = 0
+        for name, held in found.items():
+            size += held.value.nbytes
+            if arrays and size > MAX_ARRAYS:
+                break
+            arrays[name] = np.asarray(held.value)
+        versions = {name: found[name].version for name in arrays}
+        return Message("values", {"versions": versions, "left": [n for n in found if n not in arrays]}, arrays)
 
     def _begin(self, coordinator: str) -> Message:
         """Takes a coordinator in; what another one had is gone."""

@@ -176,10 +176,13 @@ class WorkerService:
         def pull(server: int, pieces: Sequence[Piece]) -> None:
             with self._lock:
                 have = {p.name: self._values[p.name][0] if p.name in self._values else -1 for p in pieces}
-            answer = self._ask(server, Message("pull", {"have": have}))
-            with self._lock:
-                for name, value in answer.arrays.items():
-                    self._values[name] = int(answer.facts["versions"][name]), value
+            # Several messages where one might be too large.
+            while have:
+                answer = self._ask(server, Message("pull", {"have": have}))
+                with self._lock:
+                    for name, value in answer.arrays.items():
+                        self._values[name] = int(answer.facts["versions"][name]), value
+                have = {name: have[name] for name in answer.facts["left"]}
 
         self._each({s: (lambda s=s, p=p: pull(s, p)) for s, p in plan.reads.items()})
         with self._lock:
