@@ -360,10 +360,14 @@ class Coordinator:
                 self._changed.wait(min(left, _ANSWER_SECONDS))
 
     def wait_until_left(self, seconds: float) -> list[str]:
-        """Waits until all other tasks have ended; returns those that have not, after `seconds`."""
+        """Waits until all other tasks that give signs of life have ended; returns those that have not in `seconds`."""
         end = self._clock() + seconds
+
+        def is_here(peer: _Peer) -> bool:
+            return peer.is_connected and self._clock() - peer.seen <= self._limits.silence
+
         with self._changed:
-            while (here := [n for n, p in self._peers.items() if p.is_connected]) and self._clock() < end:
+            while (here := [n for n, p in self._peers.items() if is_here(p)]) and self._clock() < end:
                 self._changed.wait(min(_ANSWER_SECONDS, max(0.0, end - self._clock())))
             return here
 

@@ -28,7 +28,7 @@ from lockstep.errors import ArgumentError, LockstepError, MissingTaskError, Peer
 _log = logging.getLogger("lockstep")
 _BEAT_SECONDS = 1.0
 _POLL_SECONDS = 1.0
-# The chief's own threads outlive its program for so long, for tasks that still learn that it has ended.
+# The chief's own threads outlive a program that fails for so long, for tasks that still learn of it.
 _GOODBYE_SECONDS = 5.0
 _RESTARTS_LEFT = "LOCKSTEP_RESTARTS_LEFT"
 
@@ -228,7 +228,8 @@ class Job:
         if self._coordinator is not None:
             if error is None and not failure.has_failed():
                 self._coordinator.end_job()
-                self._coordinator.wait_until_left(_GOODBYE_SECONDS)
+                # One that has joined lately may build its model still, and asks only then.
+                self._coordinator.wait_until_left(self._limits.leave)
         elif self._call is not None and error is None:
             with contextlib.suppress(LockstepError, Superseded):
                 self._call.flush()
