@@ -69,6 +69,19 @@ def test_what_a_worker_does_not_finish_comes_first() -> None:
     assert isinstance(made.results[1], CancelledError)
 
 
+def test_what_is_put_back_stays_in_order() -> None:
+    made = _Made(ClosureQueue())
+    for _ in range(4):
+        made.put()
+    first, second = made.queue.take(0), made.queue.take(0)
+    assert first is not None and second is not None
+    for closure in (first, second):
+        made.queue.put_back(closure, PeerError("gone"))
+    assert made.queue.finished_below == 0
+    again = [made.queue.take(0) for _ in range(4)]
+    assert [closure.ticket for closure in again if closure is not None] == [0, 1, 2, 3]
+
+
 def test_an_error_is_raised_once_when_nothing_is_under_way() -> None:
     made = _Made(ClosureQueue())
     for _ in range(4):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import deque
@@ -62,7 +63,9 @@ class ClosureQueue:
     def finished_below(self) -> int:
         """The first ticket that is not finished; all below are."""
         with self._changed:
-            return min([c.ticket for c in (*self._waiting, *self._running.values())], default=self._next_ticket)
+            # What waits is in order, and may be a hundred thousand.
+            waiting = [self._waiting[0].ticket] if self._waiting else []
+            return min([*waiting, *self._running], default=self._next_ticket)
 
     @property
     def is_idle(self) -> bool:
@@ -118,7 +121,8 @@ class ClosureQueue:
             if self._error is not None:
                 self._cancel(closure)
             else:
-                self._waiting.appendleft(closure)
+                earlier = itertools.takewhile(lambda c: c.ticket < closure.ticket, self._waiting)
+                self._waiting.insert(sum(1 for _ in earlier), closure)
             self._changed.notify_all()
 
     def fail(self, closure: Closure | None, error: BaseException) -> None:
