@@ -33,11 +33,22 @@ class LostError(Exception):
 
 @dataclass
 class _Closure:
-    """A closure that was sent to this worker."""
+    """A closure that was sent to this worker.
 
-    number: int
+    Attributes:
+        plan: Its function.
+        facts: What the coordinator has told.
+        arrays: Its arguments.
+        values: By the name of a piece: the version and the value that this worker has. Of the coordinator of this
+            closure: another one counts versions anew.
+        finished: Set when `answer` is there.
+        answer: What comes of it.
+    """
+
+    plan: WorkerPlan
     facts: Mapping[str, Any]
     arrays: Mapping[str, Array]
+    values: dict[str, tuple[int, Any]]
     finished: threading.Event = field(default_factory=threading.Event)
     answer: Message | None = None
 
@@ -58,7 +69,6 @@ class WorkerService:
         self._incarnation = secrets.token_hex(8)
         self._coordinator = ""
         self._plans: dict[str, WorkerPlan] = {}
-        # By the name of a piece: its version and its value.
         self._values: dict[str, tuple[int, Any]] = {}
         self._closures: dict[int, _Closure] = {}
         self._waiting: queue.SimpleQueue[_Closure] = queue.SimpleQueue()
@@ -105,8 +115,7 @@ class WorkerService:
             return Message("defined")
         if kind == "forget":
             with self._lock:
-                self._plans.clear()
-                self._values.clear()
+                self._plans, self._values = {}, {}
             return Message("forgotten")
         if kind == "run":
             return self._run(message)
@@ -118,17 +127,17 @@ class WorkerService:
         with self._lock:
             if coordinator != self._coordinator:
                 self._coordinator = coordinator
-                self._plans.clear()
-                self._values.clear()
-                self._closures.clear()
+                # New ones: a closure of the one before may be under way still.
+                self._plans, self._values, self._closures = {}, {}, {}
         self.ended.clear()
         return Message("begun", {"platform": jax.default_backend(), "incarnation": self._incarnation})
 
     def _run(self, message: Message) -> Message:
-        if str(message.facts["plan"]) not in self._plans:
+        plan = self._plans.get(str(message.facts["plan"]))
+        if plan is None:
             return Message("unknown plan")
         number = int(message.facts["number"])
-        closure = _Closure(number, message.facts, message.arrays)
+        closure = _Closure(plan, message.facts, message.arrays, self._values)
         # A request that was sent again on a new connection is under way already.
         if self._closures.setdefault(number, closure) is closure:
             for old in [n for n, c in self._closures.items() if n < number - 4 and c.finished.is_set()]:
@@ -161,39 +170,41 @@ class WorkerService:
                 closure.finished.set()
 
     def _compute(self, closure: _Closure) -> Message:
-        facts = closure.facts
-        plan = self._plans[str(facts["plan"])]
-        values = self._pull(plan)
+        plan = closure.plan
+        values = self._pull(closure)
         inputs = [closure.arrays[str(n)] for n in plan.arguments]
         inputs += [self._assembled(pieces, values) for pieces in plan.pieces]
         found = [np.asarray(a) for a in plan.run(*inputs)]
-        self._push(plan, facts, found[plan.results :])
+        self._push(closure, found[plan.results :])
         return Message("result", {}, {str(i): a for i, a in enumerate(found[: plan.results])})
 
-    def _pull(self, plan: WorkerPlan) -> dict[str, Any]:
-        """Returns the pieces that a plan reads, of which servers send those that have changed."""
+    def _pull(self, closure: _Closure) -> dict[str, Any]:
+        """Returns the pieces that a closure reads, of which servers send those that have changed."""
+        reads, known = closure.plan.reads, closure.values
 
         def pull(server: int, pieces: Sequence[Piece]) -> None:
             with self._lock:
-                have = {p.name: self._values[p.name][0] if p.name in self._values else -1 for p in pieces}
+                have = {p.name: known[p.name][0] if p.name in known else -1 for p in pieces}
             # Several messages where one might be too large.
             while have:
-                answer = self._ask(server, Message("pull", {"have": have}))
+                answer = self._ask(closure, server, Message("pull", {"have": have}))
                 with self._lock:
                     for name, value in answer.arrays.items():
-                        self._values[name] = int(answer.facts["versions"][name]), value
+                        known[name] = int(answer.facts["versions"][name]), value
                 have = {name: have[name] for name in answer.facts["left"]}
 
-        self._each({s: (lambda s=s, p=p: pull(s, p)) for s, p in plan.reads.items()})
+        self._each({s: (lambda s=s, p=p: pull(s, p)) for s, p in reads.items()})
         with self._lock:
-            return {p.name: self._values[p.name][1] for pieces in plan.reads.values() for p in pieces}
+            return {p.name: known[p.name][1] for pieces in reads.values() for p in pieces}
 
-    def _push(self, plan: WorkerPlan, facts: Mapping[str, Any], payload: Sequence[Array]) -> None:
+    def _push(self, closure: _Closure, payload: Sequence[Array]) -> None:
+        plan, facts = closure.plan, closure.facts
+
         def push(server: int) -> None:
             program, parts = plan.programs[server]
             arrays = [payload[n] if rows is None else payload[n][rows[0] : rows[1]] for n, rows in parts]
             given = {"ticket": facts["ticket"], "finished": facts["finished"], "program": program}
-            self._ask(server, Message("push", given, {str(i): a for i, a in enumerate(arrays)}))
+            self._ask(closure, server, Message("push", given, {str(i): a for i, a in enumerate(arrays)}))
 
         self._each({server: (lambda s=server: push(s)) for server in plan.programs})
 
@@ -205,8 +216,9 @@ class WorkerService:
         for future in [self._pool.submit(w) for w in work.values()]:
             future.result()
 
-    def _ask(self, server: int, message: Message) -> Message:
-        facts = {**message.facts, "coordinator": self._coordinator}
+    def _ask(self, closure: _Closure, server: int, message: Message) -> Message:
+        # Of the closure, and not the present one: what is late must not count for another coordinator.
+        facts = {**message.facts, "coordinator": closure.facts["coordinator"]}
         answer = self._servers[server](Message(PREFIX + message.kind, facts, message.arrays))
         if answer.kind == "lost":
             raise LostError(f"ps {server}")
