@@ -26,14 +26,6 @@ GRADIENT = (
     "functions of strategy.run. Second derivatives: a tape in a tape, or tape.jacobian. Derivatives of functions: "
     "jax.value_and_grad(loss_fn)(weights), jax.hessian."
 )
-_COORDINATOR = (
-    "Every task of the cluster runs the same program here, and the chief's Model.fit shares its batches among the "
-    "workers: use tf.distribute.ParameterServerStrategy and Model.fit; see docs/parameter_servers.md."
-)
-_SERVER = (
-    "Strategies start what they need from TF_CONFIG, also on tasks of type ps, whose fit serves until the chief's has "
-    "ended: leave it out, and run the same program on every task."
-)
 _TPU = (
     "Use tf.distribute.MirroredStrategy for the TPU cores of one host; MultiWorkerMirroredStrategy for several hosts."
 )
@@ -93,13 +85,9 @@ ADVICE: dict[str, str] = {
     "tf.distribute.TPUStrategy": _TPU,
     "tf.distribute.experimental.TPUStrategy": _TPU,
     "tf.tpu.experimental": _TPU,
-    "tf.distribute.experimental.coordinator": _COORDINATOR,
-    "tf.distribute.coordinator": _COORDINATOR,
-    "tf.distribute.Server": _SERVER,
     "tf.distribute.cluster_resolver.TPUClusterResolver": _TPU,
     "tf.distribute.cluster_resolver.GCEClusterResolver": "Write the addresses into TF_CONFIG, or use "
     "SimpleClusterResolver.",
-    "tf.train.Server": _SERVER,
     "tf.compat.v1.Session": _GRAPH,
     "tf.compat.v1.get_default_session": _GRAPH,
     "tf.compat.v1.InteractiveSession": _GRAPH,
@@ -123,7 +111,6 @@ ADVICE: dict[str, str] = {
     "tf.distribute.ParameterServerStrategy(mode='sync').",
     "tf.compat.v1.train.replica_device_setter": "ParameterServerStrategy places variables on servers by itself, and "
     "divides them as its variable_partitioner says; leave it out.",
-    "tf.compat.v1.train.Server": _SERVER,
     "tf.compat.v1.train.batch": _QUEUE,
     "tf.compat.v1.train.shuffle_batch": _QUEUE,
     "tf.compat.v1.train.string_input_producer": _QUEUE,
