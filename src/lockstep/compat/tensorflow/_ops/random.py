@@ -14,6 +14,7 @@ from jax.core import Tracer
 from keras.src.backend.common import global_state
 from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
+from lockstep._engine.runtime import randomness
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype, float32, int64
 from lockstep.compat.tensorflow._ops import dispatch, named, random_in_model
@@ -49,9 +50,31 @@ def set_seed(seed: int | None) -> None:
     # Keras makes its global generator when it is first used, with a seed out of Python's generator, and has no public
     # way to drop it.
     global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, None)
+    start_anew(number)
+
+
+def start_anew(seed: int | None) -> None:
+    """Has the numbers of `tf.random` begin anew from a seed, and changes nothing else."""
     random_in_model.start_anew()
     with _lock:
-        _state["generator"] = np.random.default_rng(None if number is None else number % 2**64)
+        _state.clear()
+        _state["generator"] = np.random.default_rng(None if seed is None else seed % 2**64)
+
+
+def order_of_data() -> np.random.RandomState:
+    """Returns the generator that shuffles the arrays of `fit`, which numpy's global one has no part in."""
+    known = _state.get("order")
+    if known is None:
+        known = _state["order"] = np.random.RandomState(int(_generator().integers(2**32)))
+    return known
+
+
+def _set_order(generator: np.random.RandomState | None) -> None:
+    _state["order"] = generator
+
+
+# So that a run goes on with the same order, and all workers have the chief's.
+randomness.include("order of data", lambda: _state.get("order"), _set_order)
 
 
 # Map functions of data sets that raise it are called for each element instead, in order.
@@ -69,8 +92,10 @@ def _generator(seed: Seed = None) -> np.random.Generator:
         )
     with _lock:
         if "generator" not in _state:
-            # From Python's generator: random.seed() alone makes a program repeatable.
-            _state["generator"] = np.random.default_rng(_python_random.getrandbits(64))
+            # From a copy of Python's generator: random.seed() alone makes a program repeatable, and draws nothing.
+            copy = _python_random.Random()
+            copy.setstate(_python_random.getstate())
+            _state["generator"] = np.random.default_rng(copy.getrandbits(64))
         if seed is None:
             return _state["generator"]
         # As in TensorFlow, a seed has its own sequence, which goes on from call to call.

@@ -22,6 +22,7 @@ from lockstep.compat.tensorflow._tape.recording import innermost
 from lockstep.compat.tensorflow._types import Argument, LearningRate
 from lockstep.compat.tensorflow.config._settings import functions_run_eagerly
 from lockstep.compat.tensorflow.keras._patches._patch import adds, replaces, replaces_property
+from lockstep.compat.tensorflow.keras._patches.optimizer_rules import EAGER
 from lockstep.distribute import has_strategy
 from lockstep.distribute.internal import default
 from lockstep.errors import ArgumentError, UnsupportedError
@@ -195,7 +196,11 @@ def _apply_compiled(original: Callable[..., Any], optimizer: Optimizer, pairs: A
     if known is None or known[0] != key:
 
         def update(gradients: Any) -> None:
-            original(optimizer, list(zip(gradients, variables, strict=True)))
+            vars(optimizer)[EAGER] = True
+            try:
+                original(optimizer, list(zip(gradients, variables, strict=True)))
+            finally:
+                del vars(optimizer)[EAGER]
 
         known = key, update
         # Not by setattr: Keras tracks what is assigned.
