@@ -95,7 +95,15 @@ GRAPH = frozenset(
     ]
 )
 # Files of the given directories that hold what several files of tests share.
-_SHARED = ("_test_base", "_test_lib", "_testing_utils", "testing_utils", "test_util", "single_loss_example")
+_SHARED = (
+    "_test_base",
+    "_test_lib",
+    "_testing_utils",
+    "testing_utils",
+    "_testing_utils_v1",
+    "test_util",
+    "single_loss_example",
+)
 
 
 class _Stand(ModuleType):

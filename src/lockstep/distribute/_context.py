@@ -132,6 +132,25 @@ def _kept() -> Generator[None]:
         _open.replica, _open.is_merging = before
 
 
+@contextlib.contextmanager
+def whole_batch() -> Generator[None]:
+    """Runs what follows as the code of one replica that has the whole batch, under whatever strategy.
+
+    Such is a step of `Model.fit`, which is written once for the global batch.
+    """
+    before = sees_whole_batch()
+    _open.sees_whole_batch = True
+    try:
+        yield
+    finally:
+        _open.sees_whole_batch = before
+
+
+def sees_whole_batch() -> bool:
+    """Returns whether this code is that of one replica that has the whole batch."""
+    return getattr(_open, "sees_whole_batch", False)
+
+
 def _current() -> Strategy | None:
     return getattr(_open, "strategy", None)
 

@@ -60,8 +60,12 @@ class Strategy:
 
     @property
     def num_replicas_in_sync(self) -> int:
-        """Number of replicas, over all workers: as many devices as there are."""
-        return self._demanded_replicas().count
+        """Number of replicas, over all workers: as many devices as there are.
+
+        One in a `train_step(self, data)` of Keras 2, which sees the whole batch: what is divided by it there is a mean
+        over the batch already.
+        """
+        return 1 if _context.sees_whole_batch() else self._demanded_replicas().count
 
     @property
     def is_chief(self) -> bool:
@@ -127,10 +131,12 @@ class Strategy:
             options: How elements are handed out.
 
         Raises:
-            ArgumentError: If it returns no dataset.
+            ArgumentError: If it returns no dataset, or options do not go together.
         """
         from lockstep._engine.input.distributed import of_function
 
+        if options is not None:
+            options.check_for_function()
         is_per_replica = options is not None and options.is_per_replica
         return DistributedDataset(of_function(dataset_fn, self._demanded_replicas(), is_per_replica), options)
 

@@ -274,7 +274,8 @@ def is_variable(value: PyTree) -> bool:
 
 def _all_have(value: PyTree, replicas: Replicas) -> bool:
     """Returns whether all replicas are known to have a value: variables, and what `run` has returned."""
-    return is_variable(value) or (isinstance(value, jax.Array) and value.sharding == replicas.whole)
+    # In an outer trace there is one value for all.
+    return is_variable(value) or is_traced(value) or (isinstance(value, jax.Array) and value.sharding == replicas.whole)
 
 
 @dataclass(frozen=True)

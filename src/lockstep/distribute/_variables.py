@@ -28,7 +28,7 @@ from lockstep._types import Array, PyTree, Variable
 from lockstep.distribute import _context
 from lockstep.distribute._again import Again
 from lockstep.distribute._context import ReplicaContext
-from lockstep.distribute._values import is_variable
+from lockstep.distribute._values import PerReplica, is_variable
 from lockstep.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -55,10 +55,15 @@ def is_apart(variable: Variable) -> bool:
     return getattr(variable, _APART, False)
 
 
+def may_be_apart(variable: Variable) -> bool:
+    """Returns whether replicas may keep different values of a variable."""
+    # Keras' own variables do not: a layer that says nothing of its weights is wrong on several replicas.
+    return variable.aggregation == "none" and getattr(variable, "keeps_replica_values", False)
+
+
 def keep_apart(variable: Variable) -> bool:
     """Lets each replica keep its own value from now on; returns whether the variable allows it."""
-    # Keras' own variables do not: a layer that says nothing of its weights is wrong on several replicas.
-    allows = variable.aggregation == "none" and getattr(variable, "keeps_replica_values", False)
+    allows = may_be_apart(variable)
     if allows:
         setattr(variable, _APART, True)
     return allows
@@ -207,8 +212,12 @@ class Scope(keras.StatelessScope):
         outer = None if self.original_scope is None else self.original_scope.get_current_value(variable)
         if outer is not None:
             return outer
+        known = variable._value
+        if isinstance(known, PerReplica):
+            # Of this trace, which does not stand: only shape and type count.
+            return known.values[0]
         # Keras' regularizers take it as it is, also of a variable that has no value yet.
-        return variable._value if variable._value is not None else _first_value(variable)
+        return known if known is not None else _first_value(variable)
 
     def add_update(self, update: tuple[Any, Any]) -> None:
         """Takes what is assigned to a variable."""

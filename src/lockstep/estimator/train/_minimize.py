@@ -48,7 +48,9 @@ def minimize(
         UnsupportedError: If the state of a transformation cannot be kept in checkpoints.
     """
     if isinstance(optimizer, Optimizer):
-        return optimizer.minimize(loss, global_step=global_step, var_list=var_list)
+        # A subclass of a program may take the loss and the step alone, as TensorFlow's heads call it.
+        more = {} if var_list is None else {"var_list": var_list}
+        return optimizer.minimize(loss, global_step=global_step, **more)
     scope = demand("lockstep.estimator.train.minimize")
     value = scalar_loss(loss)
     variables = trained_variables(scope, var_list)
