@@ -14,6 +14,7 @@ from lockstep._engine.step.batches import to_arrays
 from lockstep._engine.step.jaxprs import is_traced
 from lockstep._engine.step.placement import replicate
 from lockstep._engine.step.replicas import Replicas
+from lockstep._engine.step.shapes import difference
 from lockstep._types import Array, PyTree
 from lockstep.distribute._values import DistributedValues, Mirrored, PerReplica, Shape
 from lockstep.errors import ArgumentError
@@ -157,6 +158,7 @@ def stacked(value: PerReplica, shapes: Sequence[Shape], replicas: Replicas) -> j
     if len({len(s) for s in shapes}) > 1:
         raise ArgumentError(
             f"Values of replicas may differ in size, not in their number of dimensions. Received: {list(shapes)}."
+            + difference(shapes)
         )
     common = tuple(max(sizes) for sizes in zip(*shapes, strict=True))
     if any(map(is_traced, value.on_devices)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from lockstep._engine.step.jaxprs import is_traced
 from lockstep._engine.step.replicas import Replicas
 from lockstep._nest import flatten
 from lockstep._types import PyTree
-from lockstep.errors import ArgumentError
+from lockstep.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
     from lockstep.distribute._collectives import Exchange
@@ -41,6 +42,38 @@ def reduce_op(value: ReduceOp | str) -> ReduceOp:
 
 
 Shape = tuple[int, ...]
+
+
+class UnsupportedValueError(UnsupportedError, NotImplementedError):
+    """A value is of a kind that a function does not take."""
+
+
+class Rows(abc.ABC):
+    """Rows of a larger array, which replicas add up by putting theirs after each other."""
+
+    @abc.abstractmethod
+    def added_up(self, gather: Callable[[Any], Any], divisor: int) -> Any:
+        """Returns the rows of all replicas, divided by a number.
+
+        Args:
+            gather: Returns arrays of all replicas after each other, along their first axis.
+            divisor: 1 for their sum.
+        """
+
+
+def is_rows(leaf: object) -> bool:
+    """Returns whether a value is rows of an array."""
+    return isinstance(leaf, Rows)
+
+
+def demand_arrays(call: str, value: PyTree) -> None:
+    """Raises `UnsupportedValueError` if there are rows of arrays in a structure."""
+    kinds = {type(leaf).__name__ for leaf in flatten(value, is_leaf=is_rows)[0] if is_rows(leaf)}
+    if kinds:
+        raise UnsupportedValueError(
+            f"{call} does not support {kinds.pop()}, whose rows are of a larger array. Gather its values and indices, "
+            "or what tf.convert_to_tensor makes of it."
+        )
 
 
 class DistributedValues:

@@ -20,6 +20,8 @@ from lockstep.distribute._values import DistributedValues as DistributedValues
 from lockstep.distribute._values import InReplica as InReplica
 from lockstep.distribute._values import Mirrored as Mirrored
 from lockstep.distribute._values import PerReplica as PerReplica
+from lockstep.distribute._values import Rows as Rows
+from lockstep.distribute._values import UnsupportedValueError as UnsupportedValueError
 from lockstep.distribute._values import is_variable as is_variable
 from lockstep.distribute._variables import Scope as Scope
 from lockstep.distribute._variables import Tape as Tape
@@ -35,9 +37,11 @@ __all__ = [
     "Mirrored",
     "PerReplica",
     "Program",
+    "Rows",
     "StrategyExtended",
     "Scope",
     "Tape",
+    "UnsupportedValueError",
     "default",
     "default_devices",
     "demand_replica_context",

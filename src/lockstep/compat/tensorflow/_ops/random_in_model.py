@@ -53,7 +53,7 @@ def redirect(function: Callable[..., Any]) -> Callable[..., Any]:
             # The seed of a model is one for all of its numbers, whatever seed an operation was given.
             return here(key, **arguments)
         if scope is None:
-            return here(draw_seed(_generator_of(None if seed is None else dispatch.to_static(seed))), **arguments)
+            return here(draw_seed(generator_of(None if seed is None else dispatch.to_static(seed))), **arguments)
         # A generator of its own, which the model_fn makes anew, and by that finds again, in each call.
         generator = keras.random.SeedGenerator(None if seed is None else dispatch.to_static(seed))
         value = here(draw_seed(generator), **arguments)
@@ -65,7 +65,7 @@ def redirect(function: Callable[..., Any]) -> Callable[..., Any]:
     return draw
 
 
-def _generator_of(seed: int | None) -> Any:
+def generator_of(seed: int | None) -> Any:
     """Returns the generator that functions of replicas draw from; each seed has its own, as in TensorFlow."""
     if seed not in _generators:
         _generators[seed] = keras.random.SeedGenerator(random.getrandbits(31) if seed is None else seed)
