@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
-import jax
 import lockstep.compat.tensorflow as tf
 from lockstep.errors import UnsupportedError
 
@@ -137,3 +137,23 @@ def test_iterators_of_tensorflow_1(strategy: Any) -> None:
     with pytest.raises(ValueError, match="PER_WORKER"):
         mode = tf.distribute.InputReplicationMode.PER_REPLICA
         strategy.make_input_fn_iterator(lambda _: tf.data.Dataset.range(4), mode)
+
+
+def test_random_first_values_of_variables_made_in_a_function(strategy: Any) -> None:
+    made: list[Any] = []
+
+    def step() -> Any:
+        if not made:
+            made.extend(tf.Variable(tf.random.normal([3], stddev=stddev)) for stddev in (1.0, 100.0))
+        return made[0].assign_add(tf.ones(3))
+
+    found = []
+    for _ in range(2):
+        for function in (lambda: step(), tf.function(lambda: step())):
+            tf.random.set_seed(3)
+            made.clear()
+            strategy.run(function)
+            found.append(np.stack([v.numpy() for v in made]))
+    assert abs(found[0][1]).max() > 10 > abs(found[0][0]).max()
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])

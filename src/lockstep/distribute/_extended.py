@@ -118,7 +118,8 @@ class StrategyExtended:
             fn: Assigns it.
             args: For one value of all replicas what is the same on all: what `reduce_to` returned, or plain values.
             kwargs: By name.
-            group: Whether what `fn` returns comes as one value; else as a tuple of each replica's.
+            group: Whether what `fn` returns comes as one value, that of the first replica; else as a tuple of each
+                replica's.
 
         Raises:
             ArgumentError: If this is called in a replica's function outside of `merge_call`, or an argument differs
@@ -128,7 +129,8 @@ class StrategyExtended:
         """
         if self._is_of_each(var, (args, kwargs)):
             found = self._strategy.experimental_run_for_debugging(partial(fn, var), args=tuple(args), kwargs=kwargs)
-            return found if group else self._strategy.experimental_local_results(found)
+            of_each = self._strategy.experimental_local_results(found)
+            return of_each[0] if group else of_each
         return self._update(lambda *a, **k: fn(var, *a, **k), args, kwargs, group)
 
     def _is_of_each(self, var: Variable, given: Any) -> bool:

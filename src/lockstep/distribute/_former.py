@@ -17,16 +17,16 @@ class InputIterator:
     """Reads a distributed dataset, from the beginning again when it is initialized.
 
     Args:
-        make: Returns the dataset.
+        dataset: The dataset.
     """
 
-    def __init__(self, make: Callable[[], DistributedDataset]) -> None:
-        self._make = make
+    def __init__(self, dataset: DistributedDataset) -> None:
+        self._dataset = dataset
         self._iterator: DistributedIterator | None = None
 
     def initialize(self) -> None:
         """Begins at the first element."""
-        self._iterator = iter(self._make())  # pyright: ignore[reportAttributeAccessIssue]
+        self._iterator = iter(self._dataset)  # pyright: ignore[reportAttributeAccessIssue]
 
     @property
     def initializer(self) -> None:
@@ -58,7 +58,7 @@ class FormerMethods:
 
         Source: tf.distribute.Strategy.make_dataset_iterator.
         """
-        return InputIterator(lambda: self.experimental_distribute_dataset(dataset))
+        return InputIterator(self.experimental_distribute_dataset(dataset))
 
     def make_input_fn_iterator(
         self,
@@ -74,7 +74,7 @@ class FormerMethods:
                 f"replication_mode must be PER_WORKER. Received: {replication_mode}. Use "
                 "distribute_datasets_from_function with InputOptions."
             )
-        return InputIterator(lambda: self.distribute_datasets_from_function(input_fn, InputOptions()))
+        return InputIterator(self.distribute_datasets_from_function(input_fn, InputOptions()))
 
     def experimental_run(self, fn: Callable[..., Any], input_iterator: InputIterator | None = None) -> Any:
         """Runs a function once per replica, with the next element of an iterator; see `run`.

@@ -144,7 +144,8 @@ class DistributedIterator:
     def __next__(self) -> Any:
         found = self._next()
         if found is None:
-            raise StopIteration
+            # A StopIteration, which ends a loop, and what TensorFlow raises in functions.
+            raise EndOfDataError("The dataset has no next element. Iterate with for, or catch this error.")
         # The position after what was handed out, not after what was read ahead: a restart must lose no batch.
         value, self._position = found
         return value
@@ -168,10 +169,7 @@ class DistributedIterator:
         Raises:
             EndOfDataError: At the end; it is a `StopIteration`.
         """
-        try:
-            return next(self)
-        except StopIteration:
-            raise EndOfDataError("The dataset has no next element. Iterate with for, or catch this error.") from None
+        return next(self)
 
     def get_next_as_optional(self) -> Optional:
         """Returns the next element, or that there is none: `has_value()` tells, `get_value()` returns it."""

@@ -261,9 +261,9 @@ class InReplica(DistributedValues):
 
 def _several(kind: type) -> ArgumentError:
     return ArgumentError(
-        f"What is written for all replicas together needs one value. Received: a {kind.__name__}, which has one for "
-        "each replica. Use strategy.reduce, strategy.gather or strategy.experimental_local_results; or pass it to "
-        "strategy.run, whose function gets one replica's."
+        "What is written for all replicas together, not inside a replica context, needs one value. Received: a "
+        f"{kind.__name__}, which has one for each replica. Use strategy.reduce, strategy.gather or "
+        "strategy.experimental_local_results; or pass it to strategy.run, whose function gets one replica's."
     )
 
 
