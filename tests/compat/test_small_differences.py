@@ -86,3 +86,82 @@ def test_values_in_a_function_are_those_of_all_replicas() -> None:
         return strategy.experimental_local_results(strategy.run(lambda y: y * 2, args=(x,)))
 
     assert [v.numpy() for v in run(tf.constant(3.0))] == [6.0]
+
+
+class Labelled:
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+
+class MoreLabelled(Labelled):
+    pass
+
+
+def test_objects_of_a_program_become_tensors() -> None:
+    def convert(value: Labelled, dtype: Any = None, name: str | None = None, as_ref: bool = False) -> Any:
+        return value.tensor
+
+    tf.register_tensor_conversion_function(Labelled, convert)
+    assert tf.convert_to_tensor(Labelled([1, 2])).numpy().tolist() == [1, 2]
+    tf.register_tensor_conversion_function((MoreLabelled,), lambda value, **_: value.tensor * 2)
+    assert tf.constant(MoreLabelled(tf.constant([1, 2])), tf.float32).numpy().tolist() == [2.0, 4.0]
+    with pytest.raises(ArgumentError, match="priority=100"):
+        tf.register_tensor_conversion_function(Labelled, convert, 7)
+
+
+def test_optimizers_of_a_program_need_no_rate() -> None:
+    class Own(tf.keras.optimizers.Optimizer):
+        def __init__(self) -> None:
+            super().__init__(name="Own")
+
+        def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+            variable.assign(variable - gradient)
+
+    variable = tf.Variable(3.0)
+    Own().apply_gradients([(tf.constant(1.0), variable)])
+    assert float(variable) == 2.0
+
+
+def test_a_tensor_says_how_many_classes_there_are() -> None:
+    head = tf.estimator.MultiClassHead(tf.constant(3))
+    assert head.logits_dimension == 3
+    with pytest.raises(ArgumentError, match="integer from 3"):
+        tf.estimator.MultiClassHead(tf.constant(3.0))
+
+
+def test_a_model_fn_without_a_mode_returns_none_for_it(tmp_path: Any) -> None:
+    def model_fn(features: Any) -> Any:
+        step = v1.train.get_global_step()
+        return tf.estimator.EstimatorSpec(None, {"y": features["x"]}, tf.constant(0.0), v1.assign_add(step, 1))
+
+    estimator = tf.estimator.Estimator(
+        model_fn, str(tmp_path), tf.estimator.RunConfig(keep_checkpoint_every_n_hours=None)
+    )
+    estimator.train(lambda: ({"x": np.ones((2, 1), "f")}, None), steps=2)
+    assert estimator.evaluate(lambda: ({"x": np.ones((2, 1), "f")}, None))["global_step"] == 2
+    found = list(estimator.predict(lambda: {"x": np.ones((2, 1), "f")}))
+    assert [row["y"].tolist() for row in found] == [[1.0], [1.0]]
+
+
+def test_receivers_of_text_need_no_shape(tmp_path: Any) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        step = v1.train.get_global_step()
+        return tf.estimator.EstimatorSpec(mode, {"y": features["x"] * 2}, tf.constant(0.0), v1.assign_add(step, 1))
+
+    estimator = tf.estimator.Estimator(model_fn, str(tmp_path / "model"))
+    estimator.train(lambda: ({"x": np.ones((2, 1), "f")}, None), steps=1)
+
+    def receiver() -> Any:
+        serialized = v1.placeholder(tf.string)
+        features = tf.io.parse_example(serialized, {"x": tf.io.FixedLenFeature([1], tf.float32)})
+        return tf.estimator.export.ServingInputReceiver(features, serialized)
+
+    (tmp_path / "note").write_text("hello")
+    extra = {"note": str(tmp_path / "note").encode()}
+    path = estimator.export_saved_model(str(tmp_path / "export"), receiver, assets_extra=extra)
+    example = tf.train.Example(
+        features=tf.train.Features(feature={"x": tf.train.Feature(float_list=tf.train.FloatList(value=[3.0]))})
+    )
+    loaded = tf.saved_model.load(path)
+    (found,) = loaded.signatures["serving_default"](tf.constant([example.SerializeToString()])).values()
+    assert found.numpy().tolist() == [[6.0]]

@@ -38,9 +38,14 @@ def _init_with_rate(
 ) -> None:
     _refuse_keras_2_rules(type(self))
     rate = kwargs.pop("lr", learning_rate)
+    if rate is None and not type(self).__module__.startswith("keras."):
+        # Keras 2's base class takes none: a class of the program's has its own.
+        rate = _OF_BASE
     original(self, as_rate(rate), *args, **kwargs)
 
 
+# Keras' own default.
+_OF_BASE = 0.001
 # Methods in which classes of programs for Keras 2 write their rule; Keras 3 calls none of them.
 _RULES = ("_resource_apply_dense", "_resource_apply_sparse", "_create_slots", "get_updates")
 
