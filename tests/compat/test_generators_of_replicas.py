@@ -95,7 +95,7 @@ def _rows() -> Any:
 def test_rows_are_added_up(strategy: Any, how: str, expected: list[float]) -> None:
     @tf.function
     def reduce() -> Any:
-        context = tf.distribute.get_replica_context()
+        context: Any = tf.distribute.get_replica_context()
         return context.all_reduce(how, {"rows": _rows(), "dense": tf.constant(3.0)})
 
     found = strategy.experimental_local_results(strategy.run(reduce))[0]
@@ -105,11 +105,16 @@ def test_rows_are_added_up(strategy: Any, how: str, expected: list[float]) -> No
     assert float(found["dense"]) == (6 if how == "SUM" else 3)
 
 
+def _gathered(rows: Any) -> Any:
+    context: Any = tf.distribute.get_replica_context()
+    return context.all_gather(rows, 0)
+
+
 def test_rows_are_not_gathered(strategy: Any) -> None:
     with pytest.raises(NotImplementedError, match=r"^gather does not support IndexedSlices"):
         strategy.gather(_rows(), axis=0)
     with pytest.raises(NotImplementedError, match="all_gather does not support IndexedSlices"):
-        strategy.run(lambda rows: tf.distribute.get_replica_context().all_gather(rows, 0), args=(_rows(),))
+        strategy.run(_gathered, args=(_rows(),))
 
 
 def test_shapes_that_cannot_be_joined(strategy: Any) -> None:

@@ -53,7 +53,7 @@ def test_iterators_of_strategies_know_their_elements() -> None:
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     dataset = tf.data.Dataset.from_tensor_slices(np.zeros((4, 3), "f")).batch(4, drop_remainder=True)
     distributed = strategy.experimental_distribute_dataset(dataset)
-    iterator = iter(distributed)
+    iterator: Any = iter(distributed)
     assert iterator.element_spec == distributed.element_spec == tf.TensorSpec([4, 3])
     for has_value in (True, False):
         optional = iterator.get_next_as_optional()

@@ -13,6 +13,7 @@ from lockstep._nest import flatten, map_structure
 from lockstep._types import PyTree, Variable
 from lockstep.distribute import _context
 from lockstep.distribute._devices import name_of
+from lockstep.distribute._replica_values import is_own, may_be_apart
 from lockstep.distribute._values import InReplica, Mirrored, PerReplica, is_variable
 from lockstep.errors import ArgumentError
 
@@ -137,8 +138,6 @@ class StrategyExtended:
         """Returns whether an update changes each replica's own value of a variable."""
         if _context.replica() is not None or _context.is_merging() or not is_variable(var):
             return False
-        from lockstep.distribute._variables import is_own, may_be_apart
-
         if is_own(var):
             return True
         values = [leaf for leaf in flatten(given)[0] if isinstance(leaf, PerReplica)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -59,9 +60,7 @@ def test_the_step_is_that_of_one_device(name: str, inside: bool) -> None:
     with strategy.scope():
         model = Model(LOSSES[name](strategy))
         model.compile(tf.keras.optimizers.SGD(1.0), "mse")
-        if inside:
-            history = model.fit(x, y, batch_size=8, verbose=0)
-    if not inside:
+    with strategy.scope() if inside else contextlib.nullcontext():
         history = model.fit(x, y, batch_size=8, verbose=0)
     error = y - x.sum(1, keepdims=True)
     expected = 1 + 2 * (x * error).mean(0)

@@ -113,7 +113,8 @@ def register_tensor_conversion_function(
     Source: tf.register_tensor_conversion_function.
     """
     kinds = base_type if isinstance(base_type, tuple) else (base_type,)
-    if not all(isinstance(kind, type) for kind in kinds) or not callable(conversion_func) or priority != 100:
+    are_types = all(isinstance(kind, type) for kind in kinds)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not are_types or not callable(conversion_func) or priority != 100:
         raise ArgumentError(
             "A conversion is of a class, by a function, with priority=100. Received: "
             f"{base_type!r:.60}, {conversion_func!r:.60}, {priority!r}."
