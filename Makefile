@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo first-steps test test-all test-rest check check-pythons chaos fuzz conformance bench bench-quick bench-zoo bench-communication bench-scaling bench-gpu docs lock clean
+.PHONY: setup demo first-steps test test-all test-rest check check-pythons chaos fuzz conformance test-gpu bench bench-quick bench-zoo bench-communication bench-scaling bench-gpu docs lock clean
 
 setup: $(READY)
 
@@ -72,6 +72,10 @@ bench-scaling: $(READY) $(VENV)/plot/.ready
 bench-gpu: $(READY) $(VENV)/cuda/.ready $(VENV)/torch/.ready $(VENV)/plot/.ready
 	$(BIN)/python benchmarks/gpu.py --lockstep $(VENV)/cuda/bin/python
 
+# The invariant on one NVIDIA GPU: one replica, and two processes through NCCL.
+test-gpu: $(READY) $(VENV)/cuda/.tests
+	$(VENV)/cuda/bin/python -m pytest --numprocesses=8 --dist=worksteal tests/gpu
+
 # What users have: Keras imports some of the development packages wherever they are, in every process.
 $(VENV)/lockstep/.ready: $(READY)
 	$(PYTHON) -m venv --clear $(VENV)/lockstep
@@ -97,6 +101,10 @@ $(VENV)/plot/.ready: $(READY)
 $(VENV)/cuda/.ready: $(READY)
 	$(PYTHON) -m venv --clear $(VENV)/cuda
 	$(VENV)/cuda/bin/python -m pip install --quiet '.[cuda,images]'
+	@touch $@
+
+$(VENV)/cuda/.tests: $(VENV)/cuda/.ready
+	$(VENV)/cuda/bin/python -m pip install --quiet --constraint requirements/dev.txt pytest pytest-xdist hypothesis optax
 	@touch $@
 
 # The documentation site, into site/: no warning, no dead link, no public name without its place in the reference.
