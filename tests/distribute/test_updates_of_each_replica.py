@@ -96,3 +96,36 @@ def test_a_variable_of_each_replica_may_be_trained(strategy: Any) -> None:
 
     found = strategy.run(step, args=(_own(strategy),))
     assert [float(v) for v in strategy.experimental_local_results(found)] == [1.0, 2.0]
+
+
+def _rows() -> Any:
+    number = tf.distribute.get_replica_context().replica_id_in_sync_group
+    return tf.IndexedSlices(tf.reshape(tf.cast(number + 2, tf.float32), [1]), tf.reshape(number, [1]))
+
+
+@pytest.mark.parametrize(
+    ("method", "aggregation", "expected"),
+    [
+        ("scatter_mul", HOW.MEAN, [2.0, 9.0, 1.0]),
+        ("scatter_mul", HOW.SUM, [4.0, 18.0, 1.0]),
+        ("scatter_div", HOW.SUM, [1.0, 2.0, 1.0]),
+        ("scatter_add", HOW.SUM, [4.0, 9.0, 1.0]),
+        ("scatter_sub", HOW.MEAN, [1.0, 4.5, 1.0]),
+        ("scatter_mul", HOW.ONLY_FIRST_REPLICA, [4.0, 6.0, 1.0]),
+        ("scatter_max", HOW.ONLY_FIRST_REPLICA, [2.0, 6.0, 1.0]),
+    ],
+)
+def test_rows_of_all_replicas_change_a_variable_once(
+    strategy: Any, method: str, aggregation: str, expected: list[float]
+) -> None:
+    with strategy.scope():
+        variable = tf.Variable([2.0, 6.0, 1.0], aggregation=aggregation)
+    strategy.run(lambda: getattr(variable, method)(_rows()))
+    assert variable.numpy().tolist() == expected
+
+
+def test_rows_of_several_replicas_are_not_set(strategy: Any) -> None:
+    with strategy.scope():
+        variable = tf.Variable([2.0, 6.0, 1.0], aggregation=HOW.SUM)
+    with pytest.raises(NotImplementedError, match="only_first_replica"):
+        strategy.run(lambda: variable.scatter_update(_rows()))

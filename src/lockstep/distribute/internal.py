@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lockstep.distribute._arguments import Fixed as Fixed
 from lockstep.distribute._collectives import enter_replica as enter_replica
+from lockstep.distribute._context import cross_replica as cross_replica
 from lockstep.distribute._context import default as default
 from lockstep.distribute._context import demand_replica_context as demand_replica_context
 from lockstep.distribute._context import experimental_set_strategy as experimental_set_strategy
@@ -42,6 +43,7 @@ __all__ = [
     "Scope",
     "Tape",
     "UnsupportedValueError",
+    "cross_replica",
     "default",
     "default_devices",
     "demand_replica_context",
