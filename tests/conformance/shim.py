@@ -110,7 +110,8 @@ class _Stand(ModuleType):
     """Module of TensorFlow that is not lockstep's: its names come from the table, or are absent."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        # Python's own names; `__internal__` is TensorFlow's, of what it keeps to itself.
+        if name.startswith("__") and name != "__internal__":
             raise AttributeError(name)
         return look_up(self.__name__, name)
 

@@ -99,7 +99,8 @@ def test_a_variable_of_each_replica_may_be_trained(strategy: Any) -> None:
 
 
 def _rows() -> Any:
-    number = tf.distribute.get_replica_context().replica_id_in_sync_group
+    context: Any = tf.distribute.get_replica_context()
+    number = context.replica_id_in_sync_group
     return tf.IndexedSlices(tf.reshape(tf.cast(number + 2, tf.float32), [1]), tf.reshape(number, [1]))
 
 

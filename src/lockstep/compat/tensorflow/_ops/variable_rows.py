@@ -23,6 +23,9 @@ from lockstep.compat.tensorflow._types import Trackable
 from lockstep.distribute import get_replica_context
 from lockstep.distribute.internal import UnsupportedValueError, cross_replica
 
+# Changes that have no sum over replicas.
+_OF_ONE = {"set": "scatter_update", "min": "scatter_min", "max": "scatter_max"}
+
 
 class RowUpdates:
     """Methods of a variable that change or read some of its rows.
@@ -100,11 +103,11 @@ class RowUpdates:
         context = self._context_of_all()
         if context is None:
             return self.assign(self._rows(indices, rows, how))
-        if how in ("set", "min", "max"):
+        if how in _OF_ONE:
             raise UnsupportedValueError(
-                f"A variable whose aggregation is {self.aggregation!r} has one value for all replicas, whose rows are "
-                "multiplied, divided, added and subtracted. Received: another change, in a function of strategy.run. "
-                "Make the variable with aggregation='only_first_replica'."
+                f"{_OF_ONE[how]}: a variable whose aggregation is {self.aggregation!r} has one value for all replicas, "
+                "whose rows are multiplied, divided, added and subtracted. Received: this change, in a function of "
+                "strategy.run. Make the variable with aggregation='only_first_replica'."
             )
         # As in TensorFlow, what all replicas give is combined, and applied to the value once.
         indices, rows = context.all_gather(indices, 0), context.all_gather(rows, 0)
