@@ -136,7 +136,7 @@ class Int64List(metaclass=_Int64ListType):
 
     def __new__(cls, value: Any = ()) -> Any:
         """Returns a message of these integers."""
-        return _Int64List(value=[int(v) if isinstance(v, bool) else v for v in value or ()])
+        return _Int64List(value=[int(v) if isinstance(v, bool) else v for v in (() if value is None else value)])
 
 
 Feature: Any = _class("Feature")
