@@ -25,7 +25,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 _FLOAT = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?")
 _LOSS = re.compile(r"loss\D{0,20}?(-?\d+\.\d+(?:e[-+]?\d+)?)", re.IGNORECASE)
 # Progress bars of Keras, and what takes how long.
-_TIMES = re.compile(r".*(?:ms/step|s/step|\bseconds?\b|\bsec\b|\d+ ?ms\b|time:).*", re.IGNORECASE)
+_TIMES = re.compile(r".*(?:ms/step|s/step|\bseconds?\b|\bsec\b|\d+ ?ms\b|\btime\b.*:).*", re.IGNORECASE)
 
 
 class _TooLong(BaseException):

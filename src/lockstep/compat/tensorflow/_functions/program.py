@@ -43,6 +43,7 @@ class Program:
 
     Attributes:
         kinds: As above.
+        structure: As above.
         traces: How many times it was traced.
         is_refused: Whether it cannot be compiled.
         structured_outputs: Shapes of what it returns, in its structure, once it is traced.
@@ -54,7 +55,7 @@ class Program:
         self.is_refused = False
         self.structured_outputs: Any = None
         self._function = function
-        self._structure = structure
+        self.structure = structure
         self._constants: Sequence[Any] = ()
         self._changed: list[Variable] = []
         self._read: list[Variable] = []
@@ -66,6 +67,23 @@ class Program:
     def variables(self) -> list[Variable]:
         """The variables that it reads or assigns, once it is traced."""
         return [*self._changed, *self._read]
+
+    @property
+    def changed(self) -> Sequence[Variable]:
+        """Those that it assigns."""
+        return self._changed
+
+    @property
+    def lowerable(self) -> tuple[Callable[..., Any], tuple[Any, Any, Any]]:
+        """What `jax.jit` made of it, and the shapes of what that takes.
+
+        It takes the values of the variables that it assigns, those of the others, and the arrays. It returns the arrays
+        of `structured_outputs`, and the next values of the variables that it assigns.
+        """
+        self.prepare()
+        of = lambda part: [jax.ShapeDtypeStruct(tuple(v.shape), jnp.dtype(v.dtype)) for v in part]  # noqa: E731
+        arrays = [kind.struct for kind in self.kinds if isinstance(kind, TensorKind)]
+        return self._recorded, (of(self._changed), of(self._read), arrays)
 
     @property
     def constants(self) -> Sequence[Any]:
@@ -134,7 +152,7 @@ class Program:
             scopes.append(FunctionScope())
             given = iter(inputs)
             leaves = [next(given) if isinstance(kind, TensorKind) else kind.value for kind in self.kinds]
-            args, kwargs = self._structure.unflatten(leaves)
+            args, kwargs = self.structure.unflatten(leaves)
             with scopes[-1]:
                 returned = self._function(*args, **kwargs)
                 self._results = Results.of(returned)

@@ -153,6 +153,11 @@ class Function:
         call = Function(self._converted, Options(None, widens=False, autograph=False))
         return ConcreteFunction(self._converted, self._name, args, kwargs, _fit, call)
 
+    @property
+    def programs(self) -> list[Program]:
+        """The programs that its calls have made."""
+        return list(self._programs.values())
+
     def experimental_get_tracing_count(self) -> int:
         """Returns how many times it was traced."""
         return sum(program.traces for program in self._programs.values())

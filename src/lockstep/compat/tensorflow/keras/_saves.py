@@ -214,6 +214,11 @@ def read_checkpoint(model: Model, prefix: str | os.PathLike[str], **options: Arg
     return Restored()
 
 
+def is_of_keras(prefix: str | os.PathLike[str]) -> bool:
+    """Returns whether `write_checkpoint` saved under this prefix."""
+    return _weights(Path(os.path.abspath(prefix))).exists()
+
+
 def _is_of_tensorflow(prefix: Path) -> bool:
     """Returns whether an index is TensorFlow's, whole or damaged, and not the one that `write_checkpoint` wrote."""
     try:
