@@ -30,6 +30,8 @@ from tests.programs import _gym, _stand_ins, _tfds
 EPOCHS, STEPS, ROWS = 2, 10, 512
 _drawn: Counter[str] = Counter()
 RESULTS: list[tuple[str, float]] = []
+# What programs drew where numbers cannot be the same for both: in compiled code, and by samplers.
+DRAWN_OTHERWISE: set[str] = set()
 
 
 _prepared: set[str] = set()
@@ -207,9 +209,32 @@ def _initial(call: Callable[..., Any], tf: Any, mode: str) -> Callable[..., Any]
     return initial
 
 
+def note_models(space: dict[str, Any], tf: Any) -> None:
+    """Adds what the weights of a program's models sum up to at its end, unless it drew other numbers on each side."""
+    for name, value in sorted(space.items()):
+        if isinstance(value, tf.keras.Model) and not DRAWN_OTHERWISE:
+            weights = value.trainable_weights if value.built else []
+            RESULTS.extend((f"weights {name}", float(np.abs(np.asarray(w)).sum())) for w in weights)
+
+
 def _random_operations(tf: Any) -> None:
+    names = ("categorical", "gamma", "poisson", "shuffle", "stateless_normal", "stateless_uniform")
+    for module, own in ((tf.random, names), (tf.nn, ("nce_loss", "sampled_softmax_loss", "dropout"))):
+        for name in own:
+            _noted(module, name)
     for name in ("normal", "uniform", "truncated_normal"):
         _fixed(tf.random, name, tf)
+
+
+def _noted(module: Any, name: str) -> None:
+    operation = getattr(module, name)
+
+    @functools.wraps(operation)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        DRAWN_OTHERWISE.add(name)
+        return operation(*args, **kwargs)
+
+    setattr(module, name, noted)
 
 
 def _fixed(module: Any, name: str, tf: Any) -> None:
@@ -221,6 +246,7 @@ def _fixed(module: Any, name: str, tf: Any) -> None:
             # Only where the value is there: a constant of a compiled function would be the same in each call.
             array = np.asarray(result.numpy() if tf.executing_eagerly() else None)
         except Exception:
+            DRAWN_OTHERWISE.add(name)
             return result
         if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
             return result

@@ -31,7 +31,7 @@ from lockstep.compat.tensorflow._tensor import check_shape
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.config._settings import functions_run_eagerly
 from lockstep.distribute import has_strategy
-from lockstep.distribute.internal import Fixed
+from lockstep.distribute.internal import DistributedValues, Fixed
 from lockstep.errors import ArgumentError
 
 __all__ = ["executing_eagerly", "function", "get_logger", "inside_function", "is_symbolic_tensor"]
@@ -305,6 +305,11 @@ def _fit_arguments(signature: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _fit(spec: Any, value: Argument) -> Any:
     """Returns an argument as its specification says, in its structure."""
+    if isinstance(value, DistributedValues):
+        # A batch of a distributed dataset: the spec is that of the whole, and of each replica's part.
+        for part in value.values:
+            _fit(spec, part)
+        return value
     if hasattr(spec, "shape") and hasattr(spec, "dtype"):
         tensor = convert_to_tensor(value, None if hasattr(value, "dtype") else spec.dtype)
         check_shape(tensor, spec.shape)

@@ -17,6 +17,7 @@ from lockstep._types import Model
 from lockstep.compat.tensorflow._saved_options import SaveOptions
 from lockstep.compat.tensorflow._spec import TensorSpec
 from lockstep.compat.tensorflow._types import Argument, PathLike
+from lockstep.compat.tensorflow.keras._own_models import note_lambdas
 from lockstep.compat.tensorflow.keras._patches._patch import adds, replaces
 from lockstep.compat.tensorflow.keras._saves import (
     load_into,
@@ -65,6 +66,7 @@ def _save(
             return
         with whole_file(target, target.suffix) as temporary:
             original(self, temporary)
+        note_lambdas(self)
 
 
 def _choose_form(filepath: PathLike, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
