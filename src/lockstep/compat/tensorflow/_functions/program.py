@@ -16,7 +16,7 @@ from keras.src.backend.common.variables import initialize_all_variables
 
 from lockstep._engine.step.jaxprs import constants_of, name_of
 from lockstep._nest import flatten
-from lockstep._types import PyTree, Variable
+from lockstep._types import Jaxpr, PyTree, Variable
 from lockstep.compat.tensorflow._composite import CompositeTensor
 from lockstep.compat.tensorflow._functions.arguments import TensorKind
 from lockstep.compat.tensorflow._functions.refusals import NotCompilableError
@@ -46,6 +46,7 @@ class Program:
         structure: As above.
         traces: How many times it was traced.
         is_refused: Whether it cannot be compiled.
+        met: The variables, in the order in which the trace met them.
         structured_outputs: Shapes of what it returns, in its structure, once it is traced.
     """
 
@@ -53,6 +54,7 @@ class Program:
         self.kinds = kinds
         self.traces = 0
         self.is_refused = False
+        self.met: Sequence[Variable] = ()
         self.structured_outputs: Any = None
         self._function = function
         self.structure = structure
@@ -72,6 +74,12 @@ class Program:
     def changed(self) -> Sequence[Variable]:
         """Those that it assigns."""
         return self._changed
+
+    @property
+    def closed(self) -> Jaxpr:
+        """What JAX has traced: it takes the arrays, and returns those of the results and next values of variables."""
+        self.prepare()
+        return self._closed
 
     @property
     def lowerable(self) -> tuple[Callable[..., Any], tuple[Any, Any, Any]]:
@@ -130,6 +138,7 @@ class Program:
             # As TensorFlow: a second time, in which it meets them as it will in all calls.
             scope = self._trace_once()
         closed, inputs = self._closed, scope.inputs
+        self.met = inputs.variables
         self._constants = constants_of(closed)
         self._changed = list(scope.changed.values())
         self._read = [v for v in inputs.variables if id(v) not in scope.changed]
