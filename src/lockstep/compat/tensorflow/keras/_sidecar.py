@@ -11,6 +11,7 @@ import numpy as np
 from lockstep._types import Model
 from lockstep.checkpoint import load
 from lockstep.compat.tensorflow._checkpoint import Checkpoint
+from lockstep.compat.tensorflow._checkpoint_paths import VALUE
 from lockstep.compat.tensorflow._types import PathLike
 from lockstep.compat.tensorflow.keras._saves import is_of_keras, read_checkpoint
 from lockstep.compat.tensorflow.train import checkpoints_iterator
@@ -19,8 +20,8 @@ from lockstep.errors import ArgumentError, CheckpointError
 __all__ = ["SidecarEvaluator"]
 
 _log = logging.getLogger("lockstep")
-# The first variable of an optimizer of Keras 3.
-_ITERATIONS = "optimizer/0"
+# Of an optimizer of Keras 3.
+_ITERATIONS = f"optimizer/_iterations{VALUE}"
 
 
 class SidecarEvaluator:
