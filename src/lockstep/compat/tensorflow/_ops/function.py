@@ -306,9 +306,9 @@ def _fit_arguments(signature: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
 def _fit(spec: Any, value: Argument) -> Any:
     """Returns an argument as its specification says, in its structure."""
     if isinstance(value, DistributedValues):
-        # A batch of a distributed dataset: the spec is that of the whole, and of each replica's part.
+        # A batch of a distributed dataset: the spec is that of the whole, of which each replica has some rows.
         for part in value.values:
-            _fit(spec, part)
+            check_shape(part, [None, *spec.shape[1:]] if len(spec.shape) else spec.shape)
         return value
     if hasattr(spec, "shape") and hasattr(spec, "dtype"):
         tensor = convert_to_tensor(value, None if hasattr(value, "dtype") else spec.dtype)
