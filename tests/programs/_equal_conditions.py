@@ -382,9 +382,9 @@ def _short_estimator(estimator: Any) -> None:
 
 
 @contextlib.contextmanager
-def _restored(estimator: Any) -> Iterator[None]:
+def _restored(estimator: Any = None) -> Iterator[None]:
     """Takes back what is drawn for weights that a checkpoint gives: TensorFlow draws them in each graph again."""
-    kept = Counter(_drawn) if estimator.latest_checkpoint() else None
+    kept = Counter(_drawn) if estimator is None or estimator.latest_checkpoint() else None
     yield
     if kept is not None:
         _drawn.clear()
@@ -401,7 +401,9 @@ def _short_both(both: Callable[..., Any]) -> Callable[..., Any]:
         if (train_spec.max_steps or 1000) > 2 * STEPS:
             train_spec = replaced(train_spec, max_steps=2 * STEPS)
         kept = len(RESULTS)
-        result = both(estimator, train_spec, eval_spec, **kwargs)
+        # All of it: how many graphs there are is a matter of how often is evaluated.
+        with _restored():
+            result = both(estimator, train_spec, eval_spec, **kwargs)
         # TensorFlow evaluates by the method that is recorded, too.
         del RESULTS[kept:]
         metrics = result[0] if isinstance(result, tuple) else None
