@@ -327,6 +327,17 @@ def test_a_batch_of_several_replicas_is_an_argument() -> None:
     assert [np.asarray(part).tolist() for part in found] == [[[2.0]], [[4.0]]]
 
 
+def test_an_array_that_grows_in_a_loop_runs_as_it_is() -> None:
+    @tf.function
+    def f(count: Any) -> Any:
+        found = tf.TensorArray(tf.float32, size=0, dynamic_size=True)
+        for i in tf.range(count):
+            found = found.write(i, tf.cast(i, tf.float32) * 2.0)
+        return found.stack()
+
+    assert f(tf.constant(3)).numpy().tolist() == [0.0, 2.0, 4.0]
+
+
 def test_functions_of_cython_are_called_as_they_are() -> None:
     draw = np.random.default_rng(0)
 
