@@ -102,8 +102,8 @@ class _Content:
     def __init__(
         self, functions: Functions, variables: Mapping[str, Any], assets: Mapping[str, Any] | None, as_text: bool
     ) -> None:
-        if not functions:
-            raise ArgumentError("An export has at least one signature. Received none.")
+        if not functions and not assets:
+            raise ArgumentError("An export has at least one signature, or files of assets. Received neither.")
         for kind, names in (("variable", variables), ("signature", functions)):
             for name in names:
                 if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]

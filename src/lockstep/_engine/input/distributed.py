@@ -68,7 +68,8 @@ class Distribution:
     @property
     def num_batches(self) -> int | None:
         """Returns the number of batches of a pass, if known."""
-        count = self.dataset.cardinality()
+        # A tensor where the dataset is one of a program written for TensorFlow.
+        count = int(self.dataset.cardinality())
         return count if count >= 0 and self._pipelines is None else None
 
     def next_run(self) -> Run:

@@ -153,6 +153,11 @@ class Function:
         call = Function(self._converted, Options(None, widens=False, autograph=False))
         return ConcreteFunction(self._converted, self._name, args, kwargs, _fit, call)
 
+    @property
+    def programs(self) -> list[Program]:
+        """The programs that its calls have made."""
+        return list(self._programs.values())
+
     def experimental_get_tracing_count(self) -> int:
         """Returns how many times it was traced."""
         return sum(program.traces for program in self._programs.values())
@@ -301,7 +306,9 @@ def _fit_arguments(signature: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
 def _fit(spec: Any, value: Argument) -> Any:
     """Returns an argument as its specification says, in its structure."""
     if isinstance(value, DistributedValues):
-        # Each replica's is a part of what the spec describes.
+        # A batch of a distributed dataset: the spec is that of the whole, of which each replica has some rows.
+        for part in value.values:
+            check_shape(part, [None, *spec.shape[1:]] if len(spec.shape) else spec.shape)
         return value
     if hasattr(spec, "shape") and hasattr(spec, "dtype"):
         tensor = convert_to_tensor(value, None if hasattr(value, "dtype") else spec.dtype)

@@ -277,6 +277,11 @@ class Module:
     def __init__(self, name: str | None = None) -> None:
         self._name = name or type(self).__name__.lower()
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Values of a checkpoint may wait for what is assigned.
+        waiting = vars(self).get("_waiting")
+        object.__setattr__(self, name, value if waiting is None or name.startswith("_") else waiting.give(name, value))
+
     @property
     def name(self) -> str:
         """The name of the module."""

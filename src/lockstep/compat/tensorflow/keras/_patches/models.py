@@ -24,6 +24,7 @@ from lockstep.compat.tensorflow.keras._compile import name_arguments
 from lockstep.compat.tensorflow.keras._patches._patch import adds, is_ours, replaces, replaces_property
 from lockstep.compat.tensorflow.keras._patches.loop import run_on_our_loop
 from lockstep.compat.tensorflow.keras._patches.steps import adapt_steps
+from lockstep.compat.tensorflow.keras._sparse_inputs import to_dense
 from lockstep.compat.tensorflow.keras._text_inputs import prepare_data
 from lockstep.errors import UnsupportedError
 
@@ -179,7 +180,7 @@ def _change_reading(name: str) -> None:
         if not is_ours(self):
             return base(*args, **kwargs)
         give_seed(self)
-        args, kwargs = _arrays_of_lists(args, kwargs)
+        args, kwargs = _arrays_of_lists(*_dense_inputs(args, kwargs))
         asked = {key: kwargs.pop(key) for key in _READING if key in kwargs}
         # x is the first argument of all three methods.
         source = args[0] if args else kwargs.get("x")
@@ -211,6 +212,15 @@ def _change_reading(name: str) -> None:
     adds(keras.Model, f"{name}_generator")(generator_form)
     generator_form.__name__ = f"{name}_generator"
     generator_form.__doc__ = f"Keras 2's older form of `{name}` for generators and sequences; `{name}` does the same."
+
+
+def _dense_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns the arguments with dense inputs in place of sparse tensors, also in datasets."""
+    if args:
+        args = (to_dense(args[0]), *args[1:])
+    elif "x" in kwargs:
+        kwargs = {**kwargs, "x": to_dense(kwargs["x"])}
+    return args, kwargs
 
 
 def _arrays_of_lists(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

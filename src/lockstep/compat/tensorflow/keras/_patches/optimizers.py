@@ -21,6 +21,7 @@ from lockstep.compat.tensorflow._ops.named import model_fn_scope, replica_scope
 from lockstep.compat.tensorflow._tape.recording import innermost
 from lockstep.compat.tensorflow._types import Argument, LearningRate
 from lockstep.compat.tensorflow.config._settings import functions_run_eagerly
+from lockstep.compat.tensorflow.keras._late_variables import take_late
 from lockstep.compat.tensorflow.keras._patches._patch import adds, replaces, replaces_property
 from lockstep.compat.tensorflow.keras._patches.optimizer_rules import EAGER
 from lockstep.distribute import has_strategy
@@ -158,6 +159,7 @@ def _apply_gradients(
         scope = replica_scope() if kwargs.pop("skip_gradients_aggregation", False) or not aggregates else None
         # Outside of a model_fn Keras' own method applies the gradients at once.
         pairs = list(_scale_again(self, grads_and_vars))
+        take_late(self, [variable for _, variable in pairs])
         if _is_compiled_alone(self, pairs, args, kwargs):
             return _apply_compiled(original, self, pairs)
         with contextlib.nullcontext() if scope is None else scope.as_given():
