@@ -485,11 +485,19 @@ def test_no_gpus_are_refused_where_there_are_some(monkeypatch: pytest.MonkeyPatc
         (GPUOptions, "visible_device_list", "0", "CUDA_VISIBLE_DEVICES"),
     ],
 )
-def test_settings_that_would_change_something(kind: Any, name: str, value: Any, advice: str) -> None:
+def test_settings_that_would_change_something(
+    kind: Any, name: str, value: Any, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
     with pytest.raises(UnsupportedError, match=f"{name} must be .*{advice}"):
         kind(**{name: value})
     with pytest.raises(UnsupportedError, match=f"{name} must be .*{advice}"):
         setattr(kind(), name, value)
+
+
+def test_as_many_threads_as_there_are_cores_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    assert ConfigProto(inter_op_parallelism_threads=8).inter_op_parallelism_threads == 8
 
 
 def test_settings_that_there_are_not() -> None:
