@@ -120,3 +120,17 @@ def test_examples_of_records_hold_them() -> None:
     assert parsed.element_spec == {"a": tf.SparseTensorSpec([1, 2], tf.int64)}
     fixed = tf.io.parse_single_example(record, {"a": tf.io.FixedLenFeature(2, tf.int64)})
     assert fixed["a"].numpy().tolist() == [1, 2]
+
+
+def test_models_take_sparse_inputs() -> None:
+    inputs = tf.keras.Input((4,), sparse=True)
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(2)(inputs))
+    model.compile("sgd", "mse")
+    sparse = tf.sparse.SparseTensor([[0, 0], [2, 3]], [1.0, 2.0], [3, 4])
+    dense, y = tf.sparse.to_dense(sparse), np.ones([3, 2], "float32")
+    np.testing.assert_array_equal(model(sparse), model(dense))
+    np.testing.assert_array_equal(model.predict(sparse, verbose=0), model.predict(dense, verbose=0))
+    data = tf.data.Dataset.from_tensors((sparse, y))
+    assert model.evaluate(data, verbose=0) == model.evaluate(dense, y, batch_size=3, verbose=0)
+    expected = model.evaluate(dense, y, verbose=0)
+    np.testing.assert_allclose(model.fit(sparse, y, verbose=0).history["loss"], [expected], rtol=1e-6)

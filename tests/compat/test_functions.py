@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lockstep.compat.tensorflow as tf
-from lockstep.errors import ArgumentError
+from lockstep.errors import ArgumentError, DataNotFoundError, UnsupportedError
 
 
 def is_compiling() -> bool:
@@ -290,6 +290,62 @@ def test_concrete_functions() -> None:
     assert concrete.structured_input_signature[0][0] == tf.TensorSpec([2], tf.float32)
     with pytest.raises(TypeError, match="power is for"):
         concrete(tf.constant([1.0]))
+
+
+def test_graphs_of_concrete_functions() -> None:
+    v = tf.Variable(2.0, name="v")
+
+    @tf.function
+    def f(x: Any) -> Any:
+        v.assign_add(1.0)
+        return tf.nn.relu(x) * v
+
+    concrete = f.get_concrete_function(tf.TensorSpec([3], tf.float32))
+    graph = concrete.graph
+    kinds = [operation.type for operation in graph.get_operations()]
+    assert kinds[0] == "Placeholder" and kinds[-2:] == ["Identity", "AssignVariableOp"] and "Mul" in kinds
+    x, result = graph.get_operation_by_name("x"), graph.get_tensor_by_name("Identity:0")
+    assert x.outputs[0].shape == [3] and result.op.inputs[0].op.type == "Mul" and result.dtype == tf.float32
+    assert [node.name for node in graph.as_graph_def().node] == [o.name for o in graph.get_operations()]
+    assert [t.name for t in concrete.function_def.signature.input_arg] == ["x:0"]
+    assert "v/ReadVariableOp" in [operation.name for operation in graph.get_operations()]
+    with pytest.raises(DataNotFoundError, match=r"operations named x"):
+        graph.get_operation_by_name("y")
+    with pytest.raises(UnsupportedError, match="whole shapes"):
+        f.get_concrete_function(tf.TensorSpec([None], tf.float32)).graph  # noqa: B018
+
+
+def test_a_batch_of_several_replicas_is_an_argument() -> None:
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+    data = strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensors(np.float32([[1.0], [2.0]])))
+
+    @tf.function(input_signature=[data.element_spec])
+    def double(batch: Any) -> Any:
+        return strategy.run(lambda x: 2 * x, args=(batch,))
+
+    found = strategy.experimental_local_results(double(next(iter(data))))
+    assert [np.asarray(part).tolist() for part in found] == [[[2.0]], [[4.0]]]
+
+
+def test_an_array_that_grows_in_a_loop_runs_as_it_is() -> None:
+    @tf.function
+    def f(count: Any) -> Any:
+        found = tf.TensorArray(tf.float32, size=0, dynamic_size=True)
+        for i in tf.range(count):
+            found = found.write(i, tf.cast(i, tf.float32) * 2.0)
+        return found.stack()
+
+    assert f(tf.constant(3)).numpy().tolist() == [0.0, 2.0, 4.0]
+
+
+def test_functions_of_cython_are_called_as_they_are() -> None:
+    draw = np.random.default_rng(0)
+
+    @tf.function
+    def f(x: Any) -> Any:
+        return x * float(draw.uniform(1.0, 1.0))
+
+    assert f(tf.constant(3.0)).numpy() == 3.0
 
 
 def test_errors_of_jax_say_what_to_write() -> None:

@@ -115,7 +115,7 @@ def test_what_cannot_be_restored_says_why(tmp_path: Path) -> None:
     path = tf.train.Checkpoint(v=tf.Variable([1.0, 2.0])).save(tmp_path / "v")
     with pytest.raises(CheckpointError, match=r"request for 'w'; it has save_counter, v"):
         tf.train.Checkpoint(w=tf.Variable(1.0)).restore(path)
-    with pytest.raises(CheckpointError, match=r"v/0, of shape \(2,\) in the checkpoint, and \(\) here"):
+    with pytest.raises(CheckpointError, match=r"Received: v, of shape \(2,\) in the checkpoint, and \(\) here"):
         tf.train.Checkpoint(v=tf.Variable(1.0)).restore(path)
     with pytest.raises(ArgumentError, match=r"Received: n=3.*tf\.Variable"):
         tf.train.Checkpoint(n=3)
@@ -131,3 +131,58 @@ def test_options_change_nothing(tmp_path: Path) -> None:
     assert v.numpy() == 3.0
     with pytest.raises(UnsupportedError, match="Call them after"):
         tf.train.CheckpointOptions(experimental_write_callbacks=[print])
+
+
+def test_a_part_of_what_was_saved_is_restored_by_its_path(tmp_path: Path) -> None:
+    class Net(tf.keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.l1 = tf.keras.layers.Dense(2)
+
+        def call(self, x: Any) -> Any:
+            return self.l1(x)
+
+    net = Net()
+    net(X)
+    path = tf.train.Checkpoint(net=net).save(tmp_path / "ckpt")
+    bias, kernel = tf.Variable([7.0, 7.0]), tf.Variable(tf.zeros([3, 2]))
+    layer = tf.train.Checkpoint(bias=bias)
+    tf.train.Checkpoint(net=tf.train.Checkpoint(l1=layer)).restore(path).assert_existing_objects_matched()
+    assert bias.numpy().tolist() == [0.0, 0.0]
+    # What is assigned later has its value then.
+    layer.kernel = kernel
+    np.testing.assert_array_equal(kernel.numpy(), net.l1.kernel.numpy())
+    shapes = tf.train.load_checkpoint(tmp_path).get_variable_to_shape_map()
+    assert shapes["net/l1/kernel/.ATTRIBUTES/VARIABLE_VALUE"] == [3, 2]
+
+
+def test_modules_and_lists_get_values_as_they_grow(tmp_path: Path) -> None:
+    class Late(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w: Any = None
+
+        def __call__(self) -> Any:
+            if self.w is None:
+                self.w = tf.Variable([1.0, 1.0], name="w")
+            return self.w
+
+    class Outer(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.late = Late()
+
+    saved = tf.train.Checkpoint(outer=Outer(), listed=[tf.Variable(4.0)])
+    saved.outer.late().assign([5.0, 6.0])
+    saved.listed.append(tf.Variable(8.0))
+    saved.mapped = {"two": saved.listed[1]}
+    path = saved.save(tmp_path / "ckpt")
+    found = tf.train.Checkpoint(outer=Outer())
+    found.restore(path)
+    assert found.outer.late().numpy().tolist() == [5.0, 6.0]
+    # One variable, by another of its paths.
+    found.mapped = {"two": tf.Variable(0.0)}
+    assert found.mapped["two"].numpy() == 8.0
+    found.listed = []
+    found.listed.append(tf.Variable(0.0))
+    assert found.listed[0].numpy() == 4.0

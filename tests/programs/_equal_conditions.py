@@ -7,8 +7,11 @@ they fail; their results are exchanged for numbers that are a function of a shap
 from __future__ import annotations
 
 import builtins
+import contextlib
+import functools
 import importlib
 import io
+import itertools
 import math
 import random
 import sys
@@ -16,7 +19,7 @@ import tempfile
 import types
 import urllib.request
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,8 @@ from tests.programs import _gym, _stand_ins, _tfds
 EPOCHS, STEPS, ROWS = 2, 10, 512
 _drawn: Counter[str] = Counter()
 RESULTS: list[tuple[str, float]] = []
+# What programs drew where numbers cannot be the same for both: in compiled code, and by samplers.
+DRAWN_OTHERWISE: set[str] = set()
 
 
 _prepared: set[str] = set()
@@ -51,6 +56,8 @@ def prepare(mode: str) -> None:
     _downloads(tf, mode)
     _tfds.install(tf, mode)
     _weights(tf, mode)
+    if mode == "tensorflow":
+        _rates(tf)
     _random_operations(tf)
     _order(tf)
     _short(tf, mode)
@@ -157,12 +164,30 @@ def _weights(tf: Any, mode: str) -> None:
         names += ["tensorflow.python.ops.init_ops", "tensorflow.python.ops.init_ops_v2"]
     else:
         names = ["keras.src.initializers.random_initializers"]
-    for name in names:
-        for kind in list(vars(importlib.import_module(name)).values()):
-            call = vars(kind).get("__call__") if isinstance(kind, type) else None
-            words = ("Random", "Normal", "Uniform", "VarianceScaling", "Orthogonal")
-            if call is not None and any(word in kind.__name__ for word in words):
-                kind.__call__ = _initial(call, tf, mode)  # pyright: ignore[reportAttributeAccessIssue]
+    found = [kind for name in names for kind in vars(importlib.import_module(name)).values() if isinstance(kind, type)]
+    # Each class once, though it has several names: each call draws one number for each weight.
+    for kind in dict.fromkeys(found):
+        call = vars(kind).get("__call__")
+        words = ("Random", "Normal", "Uniform", "VarianceScaling", "Orthogonal")
+        if call is not None and any(word in kind.__name__ for word in words):
+            kind.__call__ = _initial(call, tf, mode)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _rates(tf: Any) -> None:
+    """Makes optimizers take `lr=`, as TensorFlow did up to 2.10 and lockstep does; 2.15 warns and leaves it out."""
+    for kind in vars(tf.keras.optimizers).values():
+        if isinstance(kind, type) and issubclass(kind, tf.keras.optimizers.Optimizer):
+            kind.__init__ = _with_rate(kind.__init__)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _with_rate(begin: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(begin)
+    def with_rate(self: Any, *args: Any, **kwargs: Any) -> None:
+        if "lr" in kwargs:
+            kwargs["learning_rate"] = kwargs.pop("lr")
+        begin(self, *args, **kwargs)
+
+    return with_rate
 
 
 def _initial(call: Callable[..., Any], tf: Any, mode: str) -> Callable[..., Any]:
@@ -184,9 +209,32 @@ def _initial(call: Callable[..., Any], tf: Any, mode: str) -> Callable[..., Any]
     return initial
 
 
+def note_models(space: dict[str, Any], tf: Any) -> None:
+    """Adds what the weights of a program's models sum up to at its end, unless it drew other numbers on each side."""
+    for name, value in sorted(space.items()):
+        if isinstance(value, tf.keras.Model) and not DRAWN_OTHERWISE:
+            weights = value.trainable_weights if value.built else []
+            RESULTS.extend((f"weights {name}", float(np.abs(np.asarray(w)).sum())) for w in weights)
+
+
 def _random_operations(tf: Any) -> None:
+    names = ("categorical", "gamma", "poisson", "shuffle", "stateless_normal", "stateless_uniform")
+    for module, own in ((tf.random, names), (tf.nn, ("nce_loss", "sampled_softmax_loss", "dropout"))):
+        for name in own:
+            _noted(module, name)
     for name in ("normal", "uniform", "truncated_normal"):
         _fixed(tf.random, name, tf)
+
+
+def _noted(module: Any, name: str) -> None:
+    operation = getattr(module, name)
+
+    @functools.wraps(operation)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        DRAWN_OTHERWISE.add(name)
+        return operation(*args, **kwargs)
+
+    setattr(module, name, noted)
 
 
 def _fixed(module: Any, name: str, tf: Any) -> None:
@@ -198,6 +246,7 @@ def _fixed(module: Any, name: str, tf: Any) -> None:
             # Only where the value is there: a constant of a compiled function would be the same in each call.
             array = np.asarray(result.numpy() if tf.executing_eagerly() else None)
         except Exception:
+            DRAWN_OTHERWISE.add(name)
             return result
         if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
             return result
@@ -248,6 +297,17 @@ def _short(tf: Any, mode: str) -> None:
 
     fit, evaluate = model.fit, model.evaluate
 
+    class FirstLoss(tf.keras.callbacks.Callback):
+        """Keeps the loss of the first step, which is that of the weights that a model begins with."""
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            self.known = False
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if not self.known and logs and "loss" in logs:
+                RESULTS.append(("first loss", float(logs["loss"])))
+            self.known = True
+
     def short_fit(self: Any, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         first = kwargs.get("initial_epoch", 0)
         for place, name in enumerate(("batch_size", "epochs", "verbose", "callbacks")):
@@ -263,9 +323,9 @@ def _short(tf: Any, mode: str) -> None:
         for name in ("validation_data", "sample_weight"):
             if kwargs.get(name) is not None:
                 kwargs[name] = shorter(kwargs[name], kwargs.get("validation_steps"))
-        kwargs.setdefault("shuffle", False)
-        if kwargs["shuffle"]:
-            kwargs["shuffle"] = False
+        kwargs["shuffle"] = False
+        given = kwargs.get("callbacks") or []
+        kwargs["callbacks"] = [*(given if isinstance(given, list | tuple) else [given]), FirstLoss()]
         history = fit(self, x, *([] if y is None else [y]), **kwargs)
         for name, values in history.history.items():
             RESULTS.extend((f"fit {name}", float(value)) for value in values if np.ndim(value) == 0)
@@ -288,6 +348,7 @@ def _short(tf: Any, mode: str) -> None:
 
 def _short_estimator(estimator: Any) -> None:
     train, evaluate = vars(estimator).get("train"), vars(estimator).get("evaluate")
+    predict = vars(estimator).get("predict")
 
     def short_train(
         self: Any, input_fn: Any, hooks: Any = None, steps: Any = None, max_steps: Any = None, *args: Any, **kwargs: Any
@@ -296,17 +357,38 @@ def _short_estimator(estimator: Any) -> None:
             max_steps = min(max_steps, 2 * STEPS)
         else:
             steps = min(steps or 2 * STEPS, 2 * STEPS)
-        return train(self, input_fn, hooks, steps, max_steps, *args, **kwargs)
+        with _restored(self):
+            return train(self, input_fn, hooks, steps, max_steps, *args, **kwargs)
 
     def short_evaluate(self: Any, input_fn: Any, steps: Any = None, *args: Any, **kwargs: Any) -> Any:
-        result = evaluate(self, input_fn, min(steps or STEPS, STEPS), *args, **kwargs)
+        with _restored(self):
+            result = evaluate(self, input_fn, min(steps or STEPS, STEPS), *args, **kwargs)
         RESULTS.extend((f"evaluate {key}", float(value)) for key, value in sorted(result.items()) if "/" not in key)
         return result
 
+    def predict_alike(self: Any, *args: Any, **kwargs: Any) -> Any:
+        results = predict(self, *args, **kwargs)
+        with _restored(self):
+            # The graph is built when the first result is asked for.
+            first = list(itertools.islice(results, 1))
+        yield from itertools.chain(first, results)
+
+    if predict is not None:
+        estimator.predict = predict_alike
     if train is not None:
         estimator.train = short_train
     if evaluate is not None:
         estimator.evaluate = short_evaluate
+
+
+@contextlib.contextmanager
+def _restored(estimator: Any = None) -> Iterator[None]:
+    """Takes back what is drawn for weights that a checkpoint gives: TensorFlow draws them in each graph again."""
+    kept = Counter(_drawn) if estimator is None or estimator.latest_checkpoint() else None
+    yield
+    if kept is not None:
+        _drawn.clear()
+        _drawn.update(kept)
 
 
 def _short_both(both: Callable[..., Any]) -> Callable[..., Any]:
@@ -319,7 +401,9 @@ def _short_both(both: Callable[..., Any]) -> Callable[..., Any]:
         if (train_spec.max_steps or 1000) > 2 * STEPS:
             train_spec = replaced(train_spec, max_steps=2 * STEPS)
         kept = len(RESULTS)
-        result = both(estimator, train_spec, eval_spec, **kwargs)
+        # All of it: how many graphs there are is a matter of how often is evaluated.
+        with _restored():
+            result = both(estimator, train_spec, eval_spec, **kwargs)
         # TensorFlow evaluates by the method that is recorded, too.
         del RESULTS[kept:]
         metrics = result[0] if isinstance(result, tuple) else None

@@ -25,7 +25,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 _FLOAT = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?")
 _LOSS = re.compile(r"loss\D{0,20}?(-?\d+\.\d+(?:e[-+]?\d+)?)", re.IGNORECASE)
 # Progress bars of Keras, and what takes how long.
-_TIMES = re.compile(r".*(?:ms/step|s/step|\bseconds?\b|\bsec\b|\d+ ?ms\b|time:).*", re.IGNORECASE)
+_TIMES = re.compile(r".*(?:ms/step|s/step|\bseconds?\b|\bsec\b|\d+ ?ms\b|\btime\b.*:).*", re.IGNORECASE)
 
 
 class _TooLong(BaseException):
@@ -121,6 +121,10 @@ def _main(job: dict[str, Any]) -> None:
         out.write_text(json.dumps(report))
         if "TooLong" in str(report["failures"][-1:]) and len(job["cells"]) == 1:
             break
+    with contextlib.suppress(Exception):
+        root = "tensorflow" if job["mode"] == "tensorflow" else "lockstep.compat.tensorflow"
+        _equal_conditions.note_models(space, sys.modules[root])
+    out.write_text(json.dumps(report))
 
 
 def _run(cell: dict[str, Any], job: dict[str, Any], space: dict[str, Any]) -> None:
@@ -129,9 +133,9 @@ def _run(cell: dict[str, Any], job: dict[str, Any], space: dict[str, Any]) -> No
     elif cell["kind"] == "shell":
         _shell(cell, job)
     elif cell["kind"] == "module":
-        runpy.run_module(cell["name"], run_name="__main__", alter_sys=True)
+        space.update(runpy.run_module(cell["name"], run_name="__main__", alter_sys=True))
     elif cell["kind"] == "script":
-        runpy.run_path(cell["name"], run_name="__main__")
+        space.update(runpy.run_path(cell["name"], run_name="__main__"))
     else:
         # linecache finds the text, for what inspects the source of functions as autograph does.
         name = f"<cell {cell['number']} {os.getpid()}>"

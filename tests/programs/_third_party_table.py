@@ -88,7 +88,7 @@ def _compare(entry: Entry, one: dict[str, Any], other: dict[str, Any]) -> Compar
 
 
 def _first_loss(report: dict[str, Any]) -> float | None:
-    trained = [value for name, value in report.get("results", []) if name in ("fit loss", "evaluate loss")]
+    trained = [value for name, value in report.get("results", []) if name in ("first loss", "evaluate loss")]
     return next(iter([*trained, *report.get("losses", [])]), None)
 
 
@@ -105,8 +105,8 @@ def table(results: Path, directory: Path) -> str:
         "Public programs, with only their import lines changed as `lockstep scan --write` does; their code is not",
         "kept here. Measured with `python -m tests.programs.third_party DIRECTORY --tensorflow PYTHON`, which says",
         "what is done to both sides alike: short training, stand-ins for downloads, initial weights by their shapes,",
-        "no shuffling, no dropout. A cell that fails on TensorFlow there is not counted. Weights of canned estimators",
-        "are not set, so their losses differ.",
+        "no shuffling, no dropout. A cell that fails on TensorFlow there is not counted. The first loss is that of the",
+        "first step, or of the first evaluation where the program evaluates before it trains.",
         "",
         *_headline(rows, whole, told, len(PROGRAMS) - len(compared)),
         "",

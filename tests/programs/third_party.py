@@ -77,7 +77,8 @@ def cells_of(entry: Entry, path: Path, mode: str) -> list[dict[str, Any]]:
         text = "".join(cell["source"])
         if cell["cell_type"] != "code" or not text.strip():
             continue
-        text, head = _PYTHON_MAGIC.sub("pass", text.lstrip(), count=1), text.lstrip().split("\n", 1)
+        text = _PYTHON_MAGIC.sub("pass", text.lstrip(), count=1)
+        head = text.split("\n", 1)
         if head[0].startswith("%%writefile"):
             code = change(head[1] if len(head) > 1 else "", mode)
             cells.append({"kind": "file", "name": head[0].split()[-1], "code": code, "number": number})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import time
@@ -251,9 +252,29 @@ def checkpoints_iterator(
     Source: `tf.train.checkpoints_iterator`.
     """
     path = path_of(checkpoint_dir)
+    warned: set[str] = set()
+
+    def warn_once(text: str) -> None:
+        if text not in warned:
+            warned.add(text)
+            _log.warning("%s", text)
+
+    # Each complaint once: the directory is listed five times a second.
+    find = functools.partial(newest, path, check_whole, warn=warn_once)
+    yield from watch(path, find, min_interval_secs, timeout, timeout_fn)
+
+
+def watch(
+    directory: str,
+    find: Callable[[], str | None],
+    min_interval_secs: float = 0,
+    timeout: float | None = None,
+    timeout_fn: Callable[[], bool] | None = None,
+) -> Iterator[str]:
+    """Yields what `find` returns for a directory whenever that is another name; as `checkpoints_iterator`."""
     last: str | None = None
     while True:
-        new = _wait_for_another(path, last, timeout)
+        new = _wait_for_another(directory, find, last, timeout)
         if new is None:
             if timeout_fn is None:
                 _log.info("Timed-out waiting for a checkpoint.")
@@ -267,19 +288,13 @@ def checkpoints_iterator(
         time.sleep(max(0.0, began + min_interval_secs - time.monotonic()))
 
 
-def _wait_for_another(directory: str, last: str | None, timeout: float | None) -> str | None:
+def _wait_for_another(
+    directory: str, find: Callable[[], str | None], last: str | None, timeout: float | None
+) -> str | None:
     _log.info("Waiting for new checkpoint at %s", directory)
     end = None if timeout is None else time.monotonic() + timeout
-    warned: set[str] = set()
-
-    def warn_once(text: str) -> None:
-        if text not in warned:
-            warned.add(text)
-            _log.warning("%s", text)
-
     while True:
-        # Each complaint once: the directory is listed five times a second.
-        new = newest(directory, check_whole, warn=warn_once)
+        new = find()
         if new is not None and new != last:
             _log.info("Found new checkpoint at %s", new)
             return new

@@ -10,6 +10,7 @@ from lockstep.checkpoint._atomic import remove_leftovers as remove_leftovers
 from lockstep.checkpoint._atomic import replacing as replacing
 from lockstep.checkpoint._atomic import take_place as take_place
 from lockstep.checkpoint._listing import remove_all as remove_all
+from lockstep.checkpoint._listing import watch as watch
 from lockstep.checkpoint._names import file_of as file_of
 from lockstep.checkpoint._names import prefix_of as prefix_of
 from lockstep.checkpoint._tensorflow import directories as of_tensorflow
@@ -33,5 +34,6 @@ __all__ = [
     "take_place",
     "tensorflow_names",
     "tensorflow_objects",
+    "watch",
     "write",
 ]

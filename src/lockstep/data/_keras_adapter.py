@@ -64,7 +64,8 @@ class DatasetAdapter(DataAdapter):
     @property
     def num_batches(self) -> int | None:
         """Batches of a pass, if known."""
-        count = self._dataset.cardinality()
+        # A tensor where the dataset is one of a program written for TensorFlow.
+        count = int(self._dataset.cardinality())
         return count if count >= 0 else None
 
     @property

@@ -275,6 +275,9 @@ def load(
 def _choose_tags(files: Files, tags: str | Iterable[str] | None) -> tuple[str, ...]:
     # TensorFlow wants the set of tags; an export of one part is unambiguous without.
     known = list(dict.fromkeys(signature.tags for signature in files.description.signatures.values()))
+    if not known:
+        # Files and variables alone: they are for every use.
+        return ()
     if tags is None:
         tags = known[0] if len(known) == 1 else _names.SERVING
     wanted = {tags} if isinstance(tags, str) else set(tags)

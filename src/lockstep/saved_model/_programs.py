@@ -271,7 +271,7 @@ def _unsized_error(name: str, problem: Exception) -> UnsupportedError:
 
 
 def _program(trace: Traced, wanted: Range) -> Lowered:
-    exported, left_out = _export_widely(trace)
+    exported, left_out = export_widely(trace.program, (trace.variables, trace.inputs))
     if wanted.most is None:
         # Compiled for some sizes: only then JAX finds out that some operations do not know theirs.
         size = max(2, wanted.least)
@@ -281,31 +281,36 @@ def _program(trace: Traced, wanted: Range) -> Lowered:
     return Lowered(exported, wanted, left_out)
 
 
-def _export_widely(trace: Traced) -> tuple[export.Exported, dict[str, str]]:
-    """Exports for as many platforms as possible; returns why others are left out."""
+def export_widely(program: Callable[..., Any], arguments: Sequence[Any]) -> tuple[export.Exported, dict[str, str]]:
+    """Exports a function that `jax.jit` made for as many platforms as possible; returns why others are left out.
+
+    Args:
+        program: The function.
+        arguments: Shapes and dtypes of what it takes.
+    """
     here = export.default_export_platform()
     wanted = list(dict.fromkeys((here, *_PLATFORMS)))
     left_out: dict[str, str] = {}
     try:
-        return _export(trace, wanted), left_out
+        return _export(program, arguments, wanted), left_out
     except Exception:
         for platform in wanted:
             try:
-                _export(trace, [platform])
+                _export(program, arguments, [platform])
             except Exception as error:
                 left_out[platform] = _first_line(error)
     able = [platform for platform in wanted if platform not in left_out]
     # If not even this machine's is possible, the error is the function's own, and is raised.
-    return _export(trace, able if here in able else [here]), left_out
+    return _export(program, arguments, able if here in able else [here]), left_out
 
 
-def _export(trace: Traced, platforms: list[str]) -> export.Exported:
+def _export(program: Callable[..., Any], arguments: Sequence[Any], platforms: list[str]) -> export.Exported:
     # Programs do not say where in the source code an operation comes from: paths are private.
     option = "jax_traceback_in_locations_limit"
     before = getattr(jax.config, option)
     jax.config.update(option, 0)
     try:
-        return export.export(trace.program, platforms=platforms)(trace.variables, trace.inputs)
+        return export.export(program, platforms=platforms)(*arguments)
     finally:
         jax.config.update(option, before)
 

@@ -102,14 +102,14 @@ class _Content:
     def __init__(
         self, functions: Functions, variables: Mapping[str, Any], assets: Mapping[str, Any] | None, as_text: bool
     ) -> None:
-        if not functions:
-            raise ArgumentError("An export has at least one signature. Received none.")
+        if not functions and not assets:
+            raise ArgumentError("An export has at least one signature, or files of assets. Received neither.")
         for kind, names in (("variable", variables), ("signature", functions)):
             for name in names:
                 if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]
                     raise ArgumentError(f"The name of a {kind} is text. Received: {name!r}.")
         self._variables = _arrays.as_variables(variables)
-        self._assets = {name: Path(source) for name, source in (assets or {}).items()}
+        self._assets = {name: Path(os.fsdecode(source)) for name, source in (assets or {}).items()}
         # Before anything is traced, which may take minutes.
         for name, source in self._assets.items():
             _check_asset(name, source)

@@ -11,9 +11,10 @@ import keras
 import numpy as np
 import pytest
 
+import lockstep.compat.tensorflow as tf
 import lockstep.compat.tensorflow.keras as tf_keras
 from lockstep.checkpoint import _atomic as exchange
-from lockstep.compat.tensorflow.keras import _saves
+from lockstep.compat.tensorflow.keras import _own_models, _saves
 from lockstep.errors import ArgumentError, CheckpointError, LockstepError, UnsupportedError
 from tests.compat.keras import small
 
@@ -161,7 +162,7 @@ def test_not_overwriting_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ("arguments", "says"),
     [
         ({"save_format": "zip"}, "received 'zip'"),
-        ({"options": object()}, "options="),
+        ({"options": object()}, "options is a"),
         ({"colour": 1}, "colour"),
     ],
 )
@@ -177,3 +178,32 @@ def test_a_saved_model_of_tensorflow_is_refused(tmp_path: Path) -> None:
         tf_keras.models.load_model(tmp_path)
     with pytest.raises(ArgumentError, match="options"):
         tf_keras.models.load_model(tmp_path, options=object())
+
+
+SCALE = 3.0
+
+
+@pytest.mark.parametrize("name", ["directory", "model.keras"])
+def test_lambdas_that_this_process_has_saved(name: str, tmp_path: Path) -> None:
+    layers = [tf_keras.layers.Lambda(lambda x: x * SCALE, input_shape=(4,)), tf_keras.layers.Dense(1)]
+    model = tf_keras.Sequential(layers)
+    model.save(tmp_path / name)
+    loaded = tf_keras.models.load_model(tmp_path / name)
+    x = small.data()[0]
+    np.testing.assert_array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0))
+
+
+def test_lambdas_of_others_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tf_keras.Sequential([tf_keras.layers.Lambda(lambda x: x - SCALE, input_shape=(4,))]).save(tmp_path / "model")
+    # As in another process.
+    monkeypatch.setattr(_own_models, "_functions", {})
+    with pytest.raises(ValueError, match="arbitrary code"):
+        tf_keras.models.load_model(tmp_path / "model")
+
+
+def test_options_of_tensorflow_and_specs_of_inputs(tmp_path: Path) -> None:
+    model = small.trained()
+    model.save(tmp_path / "m", options=tf.saved_model.SaveOptions(experimental_io_device="/job:localhost"))
+    options = tf.saved_model.LoadOptions(experimental_io_device="/job:localhost")
+    assert says_the_same(tf_keras.models.load_model(tmp_path / "m", options=options), model)
+    assert model.save_spec() == ((tf.TensorSpec([None, 4], tf.float32),), {})

@@ -62,6 +62,17 @@ def test_each_newer_checkpoint_is_evaluated_until_the_last(tmp_path: Path) -> No
     assert [iterations for iterations, _ in expected] == [1, 2, 3]
 
 
+def test_weights_of_a_callback_are_evaluated(tmp_path: Path) -> None:
+    trained = _model()
+    save = tf.keras.callbacks.ModelCheckpoint(tmp_path / "ckpt-{epoch}", save_weights_only=True)
+    trained.fit(X, Y, batch_size=12, verbose=0, callbacks=[save])
+    callback = _Evaluations(threading.Semaphore(0))
+    tf.keras.utils.SidecarEvaluator(
+        _model(weight=9.0), DATA, tmp_path, max_evaluations=1, callbacks=[callback], timeout=60
+    ).start()
+    assert callback.seen == [(1, float(trained.layers[-1].kernel[0, 0]))]
+
+
 def test_it_ends_when_no_checkpoint_comes_in_time(tmp_path: Path) -> None:
     callback = _Evaluations(threading.Semaphore(0))
     tf.keras.utils.experimental.SidecarEvaluator(_model(), DATA, tmp_path, callbacks=[callback], timeout=0.1).start()

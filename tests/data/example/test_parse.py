@@ -213,3 +213,10 @@ def test_wrong_descriptions() -> None:
     ):
         with pytest.raises(ArgumentError):
             make()
+
+
+def test_integers_may_be_scalars_of_any_kind() -> None:
+    scalars = [True, np.bool_(True), np.int32(3), np.array(4), jax.numpy.asarray(5)]
+    assert list(messages.Int64List(value=scalars).value) == [1, 1, 3, 4, 5]
+    with pytest.raises(TypeError):
+        messages.Int64List(value=[np.array(1.5)])

@@ -68,7 +68,8 @@ class Distribution:
     @property
     def num_batches(self) -> int | None:
         """Returns the number of batches of a pass, if known."""
-        count = self.dataset.cardinality()
+        # A tensor where the dataset is one of a program written for TensorFlow.
+        count = int(self.dataset.cardinality())
         return count if count >= 0 and self._pipelines is None else None
 
     def next_run(self) -> Run:
@@ -196,7 +197,11 @@ def of_function(
         numbers = range(index * each, (index + 1) * each)
         datasets = [dataset_of(InputContext(replicas.count, i, replicas.count)) for i in numbers]
         # Elements go to replicas in turn.
-        return Dataset.choose_from_datasets(datasets, Dataset.range(each).repeat()) if each > 1 else datasets[0]
+        if each == 1:
+            return datasets[0]
+        # Of their own class, whose elements are what the program expects.
+        kind = datasets[0]._kind  # pyright: ignore[reportPrivateUsage]
+        return kind.choose_from_datasets(datasets, kind.range(each).repeat())
 
     def dataset_of(context: InputContext) -> Dataset:
         dataset = function(context)

@@ -58,6 +58,7 @@ class Ownership:
 
 # Beside the models: Keras tracks, and saves, attributes that are set on one.
 _owned: weakref.WeakKeyDictionary[Any, Ownership] = weakref.WeakKeyDictionary()
+_places: list[Callable[[Model], Replicas | None]] = []
 _scope = threading.local()
 
 
@@ -90,3 +91,23 @@ def claim(model: Model) -> None:
 def ownership(model: Model) -> Ownership | None:
     """Returns the record of `model`, or `None` for a model of plain Keras."""
     return _owned.get(model)
+
+
+def place_models(place: Callable[[Model], Replicas | None]) -> None:
+    """Has models that belong to no strategy ask `place`, when they are first run, for the replicas to belong to.
+
+    Args:
+        place: Returns the replicas, or `None` for a model that stays plain Keras'.
+    """
+    _places.append(place)
+
+
+def ownership_for_run(model: Model) -> Ownership | None:
+    """Returns the record of a model that is to run; see `place_models`."""
+    if (owned := _owned.get(model)) is not None:
+        return owned
+    for place in _places:
+        if (replicas := place(model)) is not None:
+            _owned[model] = Ownership(replicas)
+            return _owned[model]
+    return None

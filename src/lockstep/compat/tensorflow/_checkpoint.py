@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 import numpy as np
-from keras.src.backend.common.stateless_scope import get_stateless_scope
-from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from lockstep._types import ArrayLike, Optimizer, Variable
+from lockstep._types import Variable
 from lockstep.checkpoint import CheckpointStore, get_checkpoint_state, latest_checkpoint, load
 from lockstep.checkpoint.internal import Bundle, file_of, is_bundle, prefix_of, write
-from lockstep.compat.tensorflow._ops.model_seeds import is_aside
-from lockstep.compat.tensorflow._ops.variable import Module
+from lockstep.compat.tensorflow._checkpoint_paths import VALUE, is_trackable, states_at, variables_at
+from lockstep.compat.tensorflow._checkpoint_values import ALIASES, Saved, Waiting, waiting_at
 from lockstep.compat.tensorflow._types import Argument, PathLike, SizeLike, Trackable
-from lockstep.compat.tensorflow.keras._saves import WAITING, Restored, when_built
+from lockstep.compat.tensorflow.keras._saves import Restored
 from lockstep.compat.tensorflow.keras._tensorflow_objects import restore_objects
-from lockstep.errors import ArgumentError, CheckpointError, UnsupportedError
+from lockstep.errors import ArgumentError, UnsupportedError
 
 _COUNTER = "save_counter"
 
@@ -27,11 +25,15 @@ _COUNTER = "save_counter"
 class Checkpoint:
     """Saves and restores models, layers, optimizers, metrics, variables, iterators of datasets, and structures of them.
 
-    Each is known by the name that it is given as; its variables by their place in it. In a job of several processes
-    every one saves, each in a directory of its own, or the chief alone.
+    Each is known by the name that it is given as, and its variables by the attributes that lead to them, such as
+    `net/l1/kernel`: part of a model can be restored into an object that is made for it. What is not there yet gets its
+    value when it is assigned or built. In a job of several processes every one saves, each in a directory of its own,
+    or the chief alone.
 
     Source: tf.train.Checkpoint.
     """
+
+    _lockstep_is_group = True
 
     def __init__(self, root: Trackable = None, **kwargs: Argument) -> None:
         """Creates a checkpoint.
@@ -45,15 +47,28 @@ class Checkpoint:
         """
         if root is not None:
             kwargs["root"] = root
+        self._waiting: Waiting | None = None
+        # Objects are attributes under their names, as in TensorFlow: checkpoint.model.
         for name, value in kwargs.items():
-            if any(_variables(part) is None and not hasattr(part, "set_state") for _, part in _parts("", value)):
+            if not is_trackable(value):
                 raise ArgumentError(
                     "A Checkpoint holds models, layers, optimizers, metrics, variables, iterators of datasets, and "
                     f"lists and dicts of them. Received: {name}={value!r:.80}. Put numbers into a tf.Variable."
                 )
-        # Objects are attributes under their names, as in TensorFlow: checkpoint.model.
-        self.__dict__.update(kwargs)
-        self.save_counter = keras.Variable(0, dtype="int32", trainable=False, name=_COUNTER)
+            setattr(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name != _COUNTER:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        # Made when it is asked for: a checkpoint inside of another one counts nothing.
+        counter = vars(self)[_COUNTER] = keras.Variable(0, dtype="int32", trainable=False, name=_COUNTER)
+        return counter
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        waiting = vars(self).get("_waiting")
+        if waiting is not None and not name.startswith("_"):
+            value = waiting.give(name, value)
+        vars(self)[name] = value
 
     def save(self, file_prefix: PathLike, options: object = None) -> str:
         """Saves under `<file_prefix>-<number>`, which is the newest of its directory then; returns that name."""
@@ -95,34 +110,38 @@ class Checkpoint:
         if save_path is None:
             return Restored()
         if is_bundle(prefix_of(save_path)) and not os.path.exists(file_of(save_path)):
-            restore_objects(Bundle(prefix_of(save_path)), vars(self))
+            restore_objects(Bundle(prefix_of(save_path)), dict(self._objects()))
             return Restored()
-        checkpoint = load(save_path)
-        parts = list(self._named_parts())
-        for name, value in parts:
-            _restore(name, value, checkpoint.arrays, checkpoint.extra)
-        return Restored([value for _, value in parts if isinstance(value, keras.layers.Layer)])
+        saved = Saved.of(load(save_path))
+        if saved.below(_COUNTER):
+            self.save_counter.assign(saved.below(_COUNTER)[_COUNTER])
+        layers: list[Any] = []
+        for name, value in self._objects():
+            layers += saved.restore(name, value)
+        Waiting(saved, "").put_on(self)
+        return Restored(layers)
 
     read = restore
 
-    def _named_parts(self) -> Iterator[tuple[str, Any]]:
-        for name, value in vars(self).items():
-            yield from _parts(name, value)
+    def _objects(self) -> Iterator[tuple[str, Any]]:
+        yield from ((name, value) for name, value in vars(self).items() if not name.startswith("_"))
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays: dict[str, Any] = {}
         extra: dict[str, Any] = {}
-        for name, value in self._named_parts():
-            variables = _variables(value)
-            if variables is None:
-                extra[name] = value.get_state()
-                continue
-            arrays |= {f"{name}/{i}": np.asarray(v) for i, v in enumerate(variables)}
-            # State that was restored and waits for its optimizer to be built must not be lost by a save before the
-            # first step.
-            waiting = getattr(value, "_lockstep_waiting", {}) or getattr(value, WAITING, (None, {}))[1]
-            arrays |= {key: array for key, array in waiting.items() if key not in arrays}
-        return arrays, extra
+        aliases: dict[str, str] = {}
+        first: dict[int, str] = {}
+        for name, value in self._objects():
+            for path, variable in variables_at(name, value).items():
+                kept = first.setdefault(id(variable), path)
+                if kept == path:
+                    arrays[path + VALUE] = np.asarray(variable)
+                else:
+                    aliases[path] = kept
+            extra |= {path: part.get_state() for path, part in states_at(name, value)}
+            # State that was restored and waits for its object to be built must not be lost by a save before that.
+            arrays |= {key: array for key, array in waiting_at(name, value).items() if key not in arrays}
+        return arrays, {**extra, ALIASES: aliases} if aliases else extra
 
 
 class CheckpointManager:
@@ -213,98 +232,6 @@ class CheckpointManager:
         elif self._init is not None:
             self._init()
         return newest
-
-
-def _parts(name: str, value: Trackable) -> Iterator[tuple[str, Any]]:
-    """Yields the objects of a structure with their names."""
-    if isinstance(value, Checkpoint):
-        value = vars(value)
-    if isinstance(value, Mapping):
-        items: Any = value.items()
-    elif isinstance(value, (list, tuple)):
-        items = enumerate(value)
-    else:
-        yield name, value
-        return
-    for key, part in items:
-        yield from _parts(f"{name}/{key}", part)
-
-
-def _variables(value: Trackable) -> list[Any] | None:
-    """Returns the variables of an object; `None` if it is of no kind that has variables."""
-    if isinstance(value, keras.Variable):
-        return [value]
-    if isinstance(value, (keras.layers.Layer, BaseOptimizer, keras.metrics.Metric, Module)):
-        # Without what this package has put beside them, and the same before and after a training.
-        return [variable for variable in value.variables if not is_aside(variable)]
-    return None
-
-
-def _restore(name: str, value: Trackable, arrays: Mapping[str, Any], extra: Mapping[str, Any]) -> None:
-    saved = {key: array for key, array in arrays.items() if key.startswith(f"{name}/")}
-    variables = _variables(value)
-    if variables is None and name in extra:
-        value.set_state(extra[name])
-    elif _is_unbuilt(value) and len(variables or ()) < len(saved):
-        when_built(value, lambda: _assign(name, value, _variables(value) or [], saved), saved)
-    elif variables is None or (variables and not saved):
-        names = sorted({key.split("/")[0] for key in (*arrays, *extra)})
-        raise CheckpointError(
-            f"A checkpoint holds what it was saved with. Received: a request for {name!r}; it has {', '.join(names)}. "
-            "Leave the object out, or restore it from another checkpoint."
-        )
-    elif isinstance(value, BaseOptimizer) and not value.built and len(saved) > len(variables):
-        _when_built(value, name, saved)
-    else:
-        _assign(name, value, variables, saved)
-
-
-def _assign(name: str, value: Trackable, variables: list[Any], saved: Mapping[str, Any]) -> None:
-    # By position: names of Keras' layers count up within a process, and differ in the next one.
-    there = {f"{name}/{i}": v for i, v in enumerate(variables)}
-    for key in [*there, *saved]:
-        have, want = there.get(key), saved.get(key)
-        if have is None or want is None or tuple(have.shape) != want.shape:
-            raise CheckpointError(
-                f"A checkpoint is restored into objects like those that were saved. Received: {key}, of shape "
-                f"{None if want is None else want.shape} in the checkpoint, and {None if have is None else have.shape} "
-                f"here ({len(saved)} variables there, {len(there)} here). Make {name} as it was made before saving."
-            )
-    # After all have been checked: a checkpoint is restored whole, or not at all.
-    for key, variable in there.items():
-        _set_value(variable, saved[key])
-
-
-def _is_unbuilt(value: Trackable) -> bool:
-    return isinstance(value, keras.layers.Layer) and not value.built
-
-
-def _set_value(variable: Variable, array: ArrayLike) -> None:
-    """Gives a variable its value; one that has none yet, its first."""
-    # A variable of a functional scope that is not initialized yet takes it as its first value.
-    if variable._value is None:
-        variable._initializer = lambda *_, **__: array
-    elif get_stateless_scope() is None:
-        variable.assign(array)
-    else:
-        # In a stateless scope assign would record an update that is dropped when the scope ends.
-        variable._direct_assign(array)
-
-
-def _when_built(optimizer: Optimizer, name: str, saved: Mapping[str, Any]) -> None:
-    """Restores an optimizer now as far as it is there, and the rest once it is built."""
-    # The class's method: the instance may have one that waits for another restore.
-    build = type(optimizer).build.__get__(optimizer)
-    for i, variable in enumerate(optimizer.variables):
-        _set_value(variable, saved[f"{name}/{i}"])
-    optimizer._lockstep_waiting = dict(saved)
-
-    def build_and_restore(variables: Any) -> None:
-        del optimizer.build, optimizer._lockstep_waiting
-        build(variables)
-        _assign(name, optimizer, list(optimizer.variables), saved)
-
-    optimizer.build = build_and_restore
 
 
 class CheckpointOptions:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from lockstep import saved_model
-from lockstep._nest import map_structure
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._saved_options import LoadOptions
 from lockstep.compat.tensorflow._spec import TensorSpec
 from lockstep.compat.tensorflow._tensor import as_host
-from lockstep.errors import ArgumentError, UnsupportedError
+from lockstep.errors import ArgumentError
 
 __all__ = ["load", "save"]
 
@@ -46,53 +44,8 @@ def _specs(infos: Mapping[str, saved_model.TensorInfo]) -> dict[str, TensorSpec]
     return {name: TensorSpec(info.shape, info.dtype, name) for name, info in infos.items()}
 
 
-class SavedObject:
-    """A module or a model that `tf.saved_model.save` saved: its functions, as methods.
-
-    Attributes:
-        signatures: Its signatures, by name; each returns a dict of tensors.
-    """
-
-    def __init__(self, model: saved_model.LoadedModel, functions: Mapping[str, Any]) -> None:
-        """Takes over what was loaded, and how its functions are called."""
-        self.signatures = {
-            name: signature
-            for name, signature in model.signatures.items()
-            if name not in functions or name == saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
-        }
-        self._call = None
-        for name, described in functions.items():
-            method = _Method(model.signatures[name], described["arguments"], described["outputs"])
-            if name == "__call__":
-                self._call = method
-            elif name not in self.signatures:
-                setattr(self, name, method)
-
-    def __call__(self, *args: Tensor, training: Any = False, **kwargs: Tensor) -> Any:
-        """Computes what the model's or the module's own call does, outside of training."""
-        if self._call is None:
-            raise UnsupportedError("What was saved has no call of its own. Call a method, or one of its signatures.")
-        if training:
-            raise UnsupportedError("A loaded model computes as outside of training. Leave training= out.")
-        return self._call(*args, **kwargs)
-
-
-class _Method:
-    """A function of an export, called as the one that was saved."""
-
-    def __init__(self, signature: saved_model.Signature, arguments: list[str], outputs: Any) -> None:
-        self._signature, self._arguments, self._outputs = signature, arguments, outputs
-
-    def __call__(self, *args: Tensor, **kwargs: Tensor) -> Any:
-        """Returns what the function returns: a tensor, or a structure of them."""
-        if len(args) == 1 and len(self._arguments) > 1 and isinstance(args[0], (list, tuple, dict)):
-            args = tuple(args[0][n] for n in self._arguments) if isinstance(args[0], dict) else tuple(args[0])
-        results = self._signature({**dict(zip(self._arguments, args, strict=False)), **kwargs})
-        return map_structure(lambda name: results[name], self._outputs)
-
-
 def save(obj: Any, export_dir: str | os.PathLike[str], signatures: Any = None, options: Any = None) -> None:
-    """Saves a model of Keras, or a module's functions; see `_saved_objects.save`. Source: tf.saved_model.save."""
+    """Saves a model, or a module with its functions; see `_saved_objects.save`. Source: tf.saved_model.save."""
     # Imported when it is used: it imports Keras' models.
     from lockstep.compat.tensorflow._saved_objects import save as save_object
 
@@ -126,5 +79,9 @@ def load(
         return load_model(directory)
     model = saved_model.load(export_dir, tags)
     model.signatures.update({name: Signature(plain) for name, plain in model.signatures.items()})
-    described = directory / "assets.extra" / "functions.json"
-    return SavedObject(model, json.loads(described.read_text())) if described.exists() else model
+    described = directory / "assets.extra" / "object.json"
+    if not described.exists():
+        return model
+    from lockstep.compat.tensorflow._loaded_objects import load_object
+
+    return load_object(model, described)

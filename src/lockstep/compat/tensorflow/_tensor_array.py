@@ -62,7 +62,7 @@ class TensorArray:
 
     @property
     def dynamic_size(self) -> bool:
-        """Whether it grows."""
+        """Returns whether it grows."""
         return self._grows
 
     @property
@@ -187,7 +187,8 @@ class TensorArray:
 
     def tree_flatten(self) -> tuple[Any, Any]:
         """Returns the elements as one tensor, which loops of JAX carry along."""
-        if self._stacked is None and any(i is None for i in self._items) and not self.element_shape.is_fully_defined():
+        is_written = bool(self._items) and all(item is not None for item in self._items)
+        if self._stacked is None and not is_written and not self.element_shape.is_fully_defined():
             raise UnsupportedError(
                 "JAX compiles a loop for elements of a known shape. Give the TensorArray its element_shape=, or write "
                 "an element before the loop."

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import importlib as _importlib
 import os as _os
+from collections.abc import Callable as _Callable
+from collections.abc import Iterator as _Iterator
 from typing import Any as _Any
 
 from lockstep.cluster_resolver import ClusterSpec as ClusterSpec
@@ -20,7 +22,7 @@ _DATA = (
     *("BytesList", "Example", "Feature", "FeatureList", "FeatureLists", "Features", "FloatList", "Int64List"),
     "SequenceExample",
 )
-_CHECKPOINTS = ("checkpoints_iterator", "get_checkpoint_state", "list_variables", "load_checkpoint", "load_variable")
+_CHECKPOINTS = ("get_checkpoint_state", "list_variables", "load_checkpoint", "load_variable")
 _OWN = ("Checkpoint", "CheckpointManager", "CheckpointOptions")
 _AVERAGE = "ExponentialMovingAverage"
 _V1 = "lockstep.compat.tensorflow.compat.v1.train"
@@ -61,6 +63,32 @@ def latest_checkpoint(checkpoint_dir: str | _os.PathLike[str], latest_filename: 
             raise
         return checkpoint
     return of_estimator(checkpoint_dir, latest_filename) if weights is None else weights
+
+
+def checkpoints_iterator(
+    checkpoint_dir: str | _os.PathLike[str],
+    min_interval_secs: float = 0,
+    timeout: float | None = None,
+    timeout_fn: _Callable[[], bool] | None = None,
+) -> _Iterator[str]:
+    """Yields the newest checkpoint, of an Estimator or of Keras, whenever there is a new one.
+
+    Args:
+        checkpoint_dir: The directory, which need not be there yet.
+        min_interval_secs: How many seconds lie at least between two of them.
+        timeout: How many seconds to wait at most for the next one. Default: for ever.
+        timeout_fn: Called after that time; if it returns `True` the iterator ends, else it goes on waiting. Default: it
+            ends.
+
+    Yields:
+        The name of a checkpoint.
+
+    Source: tf.train.checkpoints_iterator.
+    """
+    from lockstep.checkpoint.internal import watch
+
+    directory = _os.fspath(checkpoint_dir)
+    yield from watch(directory, lambda: latest_checkpoint(directory), min_interval_secs, timeout, timeout_fn)
 
 
 def __getattr__(name: str) -> _Any:

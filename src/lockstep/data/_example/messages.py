@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 _TYPES = descriptor_pb2.FieldDescriptorProto
@@ -132,11 +133,16 @@ class _Int64ListType(type):
 
 
 class Int64List(metaclass=_Int64ListType):
-    """Makes lists of integers, also of booleans, which newer releases of protobuf refuse."""
+    """Makes lists of integers, also of booleans and scalar tensors, which newer releases of protobuf refuse."""
 
     def __new__(cls, value: Any = ()) -> Any:
         """Returns a message of these integers."""
-        return _Int64List(value=[int(v) if isinstance(v, bool) else v for v in value or ()])
+        return _Int64List(value=[int(v) if _is_integer(v) else v for v in (() if value is None else value)])
+
+
+def _is_integer(value: Any) -> bool:
+    is_scalar = getattr(value, "shape", None) == () and np.dtype(value.dtype).kind in "biu"
+    return isinstance(value, bool) or is_scalar
 
 
 Feature: Any = _class("Feature")

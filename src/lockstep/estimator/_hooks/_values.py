@@ -29,8 +29,8 @@ class LoggingTensorHook(SessionRunHook):
     The first step is always logged; the time is that since the previous line.
 
     Args:
-        tensors: A dict of tags to names or values, logged in the order of the tags; or a list of names, logged in its
-            order.
+        tensors: A dict of tags to names or values, logged in the order of the tags; or a list of names and values,
+            logged in its order. The tag of a value without a name is its place in the list, as `tensors[0]`.
         every_n_iter: Steps between actions, counted from the first step of this run.
         every_n_secs: Seconds between actions.
         at_end: Whether to log the last step's values at the end.
@@ -44,7 +44,7 @@ class LoggingTensorHook(SessionRunHook):
 
     def __init__(
         self,
-        tensors: Mapping[str, Any] | Iterable[str],
+        tensors: Mapping[str, Any] | Iterable[Any],
         every_n_iter: int | None = None,
         every_n_secs: float | None = None,
         at_end: bool = False,
@@ -125,13 +125,12 @@ def _timer(every_n_iter: int | None, every_n_secs: float | None, at_end: bool) -
 def _by_name(tensors: Iterable[Any]) -> dict[str, Any]:
     if isinstance(tensors, str):
         raise ArgumentError(f"tensors is a list of names or a dict: received {tensors!r}. Write [{tensors!r}].")
-    names = list(tensors)
-    if not all(isinstance(name, str) for name in names):
-        raise ArgumentError(
-            f"Only names may be in a list of tensors: received {names!r}. For values, give a dict, such as "
-            '{"loss": loss}, whose keys are their tags.'
-        )
-    return {name: name for name in names}
+    return {_tag_of(tensor, place): tensor for place, tensor in enumerate(tensors)}
+
+
+def _tag_of(tensor: Any, place: int) -> str:
+    name = tensor if isinstance(tensor, str) else getattr(tensor, "name", None)
+    return name if isinstance(name, str) else f"tensors[{place}]"
 
 
 class FinalOpsHook(SessionRunHook):

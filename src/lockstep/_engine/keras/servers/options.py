@@ -1,4 +1,4 @@
-"""What a parameter server strategy says of training, for the models of its scope."""
+"""Holds what a parameter server strategy says of training, for the models of its scope."""
 
 from __future__ import annotations
 
@@ -73,5 +73,5 @@ class ServerOptions:
 
     @property
     def is_synchronous(self) -> bool:
-        """Whether every update waits for all shares of its batch."""
+        """Returns whether every update waits for all shares of its batch."""
         return self.mode == "sync"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -11,10 +12,15 @@ import keras
 import numpy as np
 
 from lockstep._nest import flatten, map_structure, opened, packed
+from lockstep.compat.tensorflow._dtypes import as_dtype
+from lockstep.compat.tensorflow._functions.arguments import TensorKind
+from lockstep.compat.tensorflow._functions.graph import FunctionDef, Graph
+from lockstep.compat.tensorflow._functions.program import Program
 from lockstep.compat.tensorflow._ops.create import convert_to_tensor
 from lockstep.compat.tensorflow._spec import TensorSpec
 from lockstep.compat.tensorflow._types import Argument
-from lockstep.errors import ArgumentError
+from lockstep.distribute.internal import Fixed
+from lockstep.errors import ArgumentError, UnsupportedError
 
 
 class ConcreteFunction:
@@ -72,6 +78,54 @@ class ConcreteFunction:
         args, kwargs = self._structure.unflatten([_zeros(leaf) for leaf in self._leaves])
         found = jax.eval_shape(lambda: packed(self.python_function(*args, **kwargs)))
         return map_structure(lambda s: TensorSpec(s.shape, s.dtype), opened(found))
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Its operations, as JAX has traced them.
+
+        Raises:
+            UnsupportedError: If it cannot be compiled, as a function of text.
+        """
+        kinds = [
+            TensorKind(tuple(leaf.shape), jax.dtypes.canonicalize_dtype(as_dtype(leaf.dtype).dtype))
+            if isinstance(leaf, TensorSpec)
+            else Fixed(leaf)
+            for leaf in self._leaves
+        ]
+        if any(None in spec.shape for spec in self.inputs):
+            raise UnsupportedError(
+                f"A graph is traced for whole shapes. Received: a function for sizes that are not known, {self.inputs}."
+            )
+        program = Program(self.python_function, self._structure, kinds)
+        closed = program.closed
+        count = len(flatten(program.structured_outputs)[0])
+        return Graph(self.name, closed, self._tensor_names(), [v.name for v in program.met], count)
+
+    @property
+    def function_def(self) -> FunctionDef:
+        """Its name, arguments and results, and its operations."""
+        return FunctionDef(self.graph)
+
+    @property
+    def outputs(self) -> list[Any]:
+        """The tensors that its graph returns."""
+        return self.graph.outputs
+
+    @property
+    def captured_inputs(self) -> list[Any]:
+        """Nothing: variables and arrays of elsewhere are found when it is called."""
+        return []
+
+    def _tensor_names(self) -> list[str]:
+        """Returns a name for each tensor that it takes: of its spec, or of its parameter."""
+        names: list[str] = []
+        args, kwargs = self._structure.unflatten(self._leaves)
+        for parameter, value in self._bound.bind(*args, **kwargs).arguments.items():
+            specs = [leaf for leaf in flatten(value)[0] if isinstance(leaf, TensorSpec)]
+            names += [
+                spec.name or (parameter if len(specs) == 1 else f"{parameter}_{i}") for i, spec in enumerate(specs)
+            ]
+        return names
 
     def __call__(self, *args: Argument, **kwargs: Argument) -> Any:
         """Calls it with its tensors; other arguments are a part of it, and may be left out.

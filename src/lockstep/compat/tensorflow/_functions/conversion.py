@@ -154,8 +154,8 @@ def _target(f: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
     else:
         # Objects that can be called: also layers of Keras, whose own call decides.
         target, given = type(f).__call__, (f, *args)
-    code = getattr(target, "__code__", None)
-    if code is None or api.is_autograph_artifact(target) or inspect.isgeneratorfunction(target):
+    # Functions of Cython have a code object, too, and no source.
+    if not inspect.isfunction(target) or api.is_autograph_artifact(target) or inspect.isgeneratorfunction(target):
         return None, args
     if inspect.iscoroutinefunction(target) or _is_of_library(target):
         return None, args

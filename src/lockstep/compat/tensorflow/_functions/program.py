@@ -16,7 +16,7 @@ from keras.src.backend.common.variables import initialize_all_variables
 
 from lockstep._engine.step.jaxprs import constants_of, name_of
 from lockstep._nest import flatten
-from lockstep._types import PyTree, Variable
+from lockstep._types import Jaxpr, PyTree, Variable
 from lockstep.compat.tensorflow._composite import CompositeTensor
 from lockstep.compat.tensorflow._functions.arguments import TensorKind
 from lockstep.compat.tensorflow._functions.refusals import NotCompilableError
@@ -43,8 +43,10 @@ class Program:
 
     Attributes:
         kinds: As above.
+        structure: As above.
         traces: How many times it was traced.
         is_refused: Whether it cannot be compiled.
+        met: The variables, in the order in which the trace met them.
         structured_outputs: Shapes of what it returns, in its structure, once it is traced.
     """
 
@@ -52,9 +54,10 @@ class Program:
         self.kinds = kinds
         self.traces = 0
         self.is_refused = False
+        self.met: Sequence[Variable] = ()
         self.structured_outputs: Any = None
         self._function = function
-        self._structure = structure
+        self.structure = structure
         self._constants: Sequence[Any] = ()
         self._changed: list[Variable] = []
         self._read: list[Variable] = []
@@ -66,6 +69,29 @@ class Program:
     def variables(self) -> list[Variable]:
         """The variables that it reads or assigns, once it is traced."""
         return [*self._changed, *self._read]
+
+    @property
+    def changed(self) -> Sequence[Variable]:
+        """Those that it assigns."""
+        return self._changed
+
+    @property
+    def closed(self) -> Jaxpr:
+        """What JAX has traced: it takes the arrays, and returns those of the results and next values of variables."""
+        self.prepare()
+        return self._closed
+
+    @property
+    def lowerable(self) -> tuple[Callable[..., Any], tuple[Any, Any, Any]]:
+        """What `jax.jit` made of it, and the shapes of what that takes.
+
+        It takes the values of the variables that it assigns, those of the others, and the arrays. It returns the arrays
+        of `structured_outputs`, and the next values of the variables that it assigns.
+        """
+        self.prepare()
+        of = lambda part: [jax.ShapeDtypeStruct(tuple(v.shape), jnp.dtype(v.dtype)) for v in part]  # noqa: E731
+        arrays = [kind.struct for kind in self.kinds if isinstance(kind, TensorKind)]
+        return self._recorded, (of(self._changed), of(self._read), arrays)
 
     @property
     def constants(self) -> Sequence[Any]:
@@ -112,6 +138,7 @@ class Program:
             # As TensorFlow: a second time, in which it meets them as it will in all calls.
             scope = self._trace_once()
         closed, inputs = self._closed, scope.inputs
+        self.met = inputs.variables
         self._constants = constants_of(closed)
         self._changed = list(scope.changed.values())
         self._read = [v for v in inputs.variables if id(v) not in scope.changed]
@@ -134,7 +161,7 @@ class Program:
             scopes.append(FunctionScope())
             given = iter(inputs)
             leaves = [next(given) if isinstance(kind, TensorKind) else kind.value for kind in self.kinds]
-            args, kwargs = self._structure.unflatten(leaves)
+            args, kwargs = self.structure.unflatten(leaves)
             with scopes[-1]:
                 returned = self._function(*args, **kwargs)
                 self._results = Results.of(returned)
@@ -169,7 +196,7 @@ class Program:
 
 
 class Results:
-    """What a function returns: arrays, and values that are the same in each call.
+    """Describes what a function returns: arrays, and values that are the same in each call.
 
     Attributes:
         arrays: The arrays, or their shapes.

@@ -31,7 +31,7 @@ from lockstep.compat.tensorflow._tensor import check_shape
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.config._settings import functions_run_eagerly
 from lockstep.distribute import has_strategy
-from lockstep.distribute.internal import Fixed
+from lockstep.distribute.internal import DistributedValues, Fixed
 from lockstep.errors import ArgumentError
 
 __all__ = ["executing_eagerly", "function", "get_logger", "inside_function", "is_symbolic_tensor"]
@@ -152,6 +152,11 @@ class Function:
             args = tuple(self.input_signature)
         call = Function(self._converted, Options(None, widens=False, autograph=False))
         return ConcreteFunction(self._converted, self._name, args, kwargs, _fit, call)
+
+    @property
+    def programs(self) -> list[Program]:
+        """The programs that its calls have made."""
+        return list(self._programs.values())
 
     def experimental_get_tracing_count(self) -> int:
         """Returns how many times it was traced."""
@@ -300,6 +305,11 @@ def _fit_arguments(signature: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _fit(spec: Any, value: Argument) -> Any:
     """Returns an argument as its specification says, in its structure."""
+    if isinstance(value, DistributedValues):
+        # A batch of a distributed dataset: the spec is that of the whole, of which each replica has some rows.
+        for part in value.values:
+            check_shape(part, [None, *spec.shape[1:]] if len(spec.shape) else spec.shape)
+        return value
     if hasattr(spec, "shape") and hasattr(spec, "dtype"):
         tensor = convert_to_tensor(value, None if hasattr(value, "dtype") else spec.dtype)
         check_shape(tensor, spec.shape)

@@ -11,7 +11,9 @@ import keras
 from keras.src.legacy.saving import legacy_h5_format
 
 from lockstep._types import Model
+from lockstep.compat.tensorflow._saved_options import LoadOptions
 from lockstep.compat.tensorflow._types import Argument, PathLike
+from lockstep.compat.tensorflow.keras._own_models import with_own_lambdas
 from lockstep.compat.tensorflow.keras._saves import recover
 from lockstep.errors import ArgumentError, UnsupportedError
 
@@ -40,18 +42,19 @@ def load_model(
         filepath: Where the model lies.
         custom_objects: The classes and functions that its configuration names.
         compile: Whether to compile it as it was compiled.
-        options: Must be None; what TensorFlow's `LoadOptions` can say has no meaning here.
-        safe_mode: Whether to refuse lambda functions, which are code of whoever wrote the file.
+        options: A `tf.saved_model.LoadOptions`, which changes no result.
+        safe_mode: Whether to refuse lambda functions, which are code of whoever wrote the file. Those of models that
+            this process has saved are the functions that they were.
 
     Returns:
         The model. Source: `tf.keras.models.load_model`.
 
     Raises:
-        ArgumentError: If `options` is given.
+        ArgumentError: If `options` is something else.
         UnsupportedError: If it is a SavedModel of TensorFlow.
     """
-    if options is not None:
-        raise ArgumentError(f"load_model takes no options: received {options!r}. Leave options= out.")
+    if options is not None and not isinstance(options, LoadOptions):
+        raise ArgumentError(f"options is a tf.saved_model.LoadOptions. Received: {options!r:.80}.")
     # A process that ended between two renames has left the model aside.
     recover(filepath)
     path = Path(filepath)
@@ -63,4 +66,8 @@ def load_model(
     # Keras chooses the format by the ending, Keras 2 by the content.
     if not path.name.endswith((".h5", ".hdf5", ".keras")) and path.is_file() and h5py.is_hdf5(path):
         return legacy_h5_format.load_model_from_hdf5(str(path), custom_objects, compile, safe_mode=safe_mode)
-    return keras.models.load_model(filepath, custom_objects=custom_objects, compile=compile, safe_mode=safe_mode)
+    with with_own_lambdas(path) as (source, own):
+        known = {**own, **(custom_objects or {})}
+        return keras.models.load_model(
+            source if own else filepath, custom_objects=known, compile=compile, safe_mode=safe_mode
+        )

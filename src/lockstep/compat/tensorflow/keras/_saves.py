@@ -27,6 +27,7 @@ from lockstep.checkpoint.internal import Bundle, is_bundle, naming, remove, take
 from lockstep.checkpoint.internal import atomic as _atomic
 from lockstep.checkpoint.internal import of_tensorflow as _of_tensorflow
 from lockstep.compat.tensorflow._types import Argument
+from lockstep.compat.tensorflow.keras._own_models import note_lambdas
 from lockstep.compat.tensorflow.keras._tensorflow_objects import restore_model
 from lockstep.errors import ArgumentError, DataNotFoundError, InputError
 
@@ -55,6 +56,7 @@ def save_directory(model: Model, path: str | os.PathLike[str]) -> None:
         staged.mkdir(parents=True)
         try:
             saving_lib.save_model(model, str(staged), zipped=False)
+            note_lambdas(model)
             if target.is_dir() and any(entry.name not in _PARTS for entry in target.iterdir()):
                 # Other files in the directory (logs, a README) are the user's: it cannot be exchanged, only the model's
                 # files, each in one step.
@@ -212,6 +214,11 @@ def read_checkpoint(model: Model, prefix: str | os.PathLike[str], **options: Arg
         return Restored([model])
     load_into(model, weights, **options)
     return Restored()
+
+
+def is_of_keras(prefix: str | os.PathLike[str]) -> bool:
+    """Returns whether `write_checkpoint` saved under this prefix."""
+    return _weights(Path(os.path.abspath(prefix))).exists()
 
 
 def _is_of_tensorflow(prefix: Path) -> bool:

@@ -9,24 +9,27 @@ from typing import Any
 import numpy as np
 
 from lockstep._types import Model
-from lockstep.checkpoint import checkpoints_iterator, load
+from lockstep.checkpoint import load
 from lockstep.compat.tensorflow._checkpoint import Checkpoint
+from lockstep.compat.tensorflow._checkpoint_paths import VALUE
 from lockstep.compat.tensorflow._types import PathLike
+from lockstep.compat.tensorflow.keras._saves import is_of_keras, read_checkpoint
+from lockstep.compat.tensorflow.train import checkpoints_iterator
 from lockstep.errors import ArgumentError, CheckpointError
 
 __all__ = ["SidecarEvaluator"]
 
 _log = logging.getLogger("lockstep")
-# The first variable of an optimizer of Keras 3.
-_ITERATIONS = "optimizer/0"
+# Of an optimizer of Keras 3.
+_ITERATIONS = f"optimizer/_iterations{VALUE}"
 
 
 class SidecarEvaluator:
     """Evaluates a model again and again, each time there is a newer checkpoint of its training.
 
     It runs beside a training, as its evaluator task. Checkpoints are those that `tf.train.Checkpoint(model=model,
-    optimizer=optimizer)` or a `tf.train.CheckpointManager` saves; those that come while one is evaluated are passed
-    over for the newest.
+    optimizer=optimizer)` or a `tf.train.CheckpointManager` saves, and the weights that `ModelCheckpoint` saves under a
+    prefix; those that come while one is evaluated are passed over for the newest.
 
     Args:
         model: A compiled model, built, like the one that is trained.
@@ -75,11 +78,14 @@ class SidecarEvaluator:
         checkpoint = Checkpoint(model=self.model)
         for path in checkpoints_iterator(self.checkpoint_dir, timeout=self._timeout):
             number = _number_of(path)
-            checkpoint.restore(path)
-            # TensorBoard's points lie at the step of the training, not at the count of evaluations.
-            iterations = load(path).arrays.get(_ITERATIONS)
-            if iterations is not None and np.shape(iterations) == ():
-                self.model.optimizer.iterations.assign(iterations)
+            if is_of_keras(path):
+                read_checkpoint(self.model, path)
+            else:
+                checkpoint.restore(path)
+                # TensorBoard's points lie at the step of the training, not at the count of evaluations.
+                iterations = load(path).arrays.get(_ITERATIONS)
+                if iterations is not None and np.shape(iterations) == ():
+                    self.model.optimizer.iterations.assign(iterations)
             _log.info("Evaluation starts: model weights and optimizer at %s.", path)
             results = self.model.evaluate(
                 self.data, steps=self.steps, callbacks=self.callbacks, verbose=2, return_dict=True

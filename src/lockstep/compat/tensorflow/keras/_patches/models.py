@@ -22,7 +22,9 @@ from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._alias import warn_once
 from lockstep.compat.tensorflow.keras._compile import name_arguments
 from lockstep.compat.tensorflow.keras._patches._patch import adds, is_ours, replaces, replaces_property
+from lockstep.compat.tensorflow.keras._patches.loop import run_on_our_loop
 from lockstep.compat.tensorflow.keras._patches.steps import adapt_steps
+from lockstep.compat.tensorflow.keras._sparse_inputs import to_dense
 from lockstep.compat.tensorflow.keras._text_inputs import prepare_data
 from lockstep.errors import UnsupportedError
 
@@ -73,6 +75,7 @@ def _compile(original: Callable[..., Any], self: Model, *args: Argument, **kwarg
     for name, default in (("steps_per_execution", 1), ("run_eagerly", False), ("jit_compile", "auto")):
         if name in kwargs and kwargs[name] is None:
             kwargs[name] = default
+    run_on_our_loop()
     return original(self, **kwargs)
 
 
@@ -170,12 +173,14 @@ def _change_reading(name: str) -> None:
 
     @functools.wraps(getattr(keras.Model, name))
     def method(self: Model, *args: Argument, **kwargs: Argument) -> Any:
-        # Looked up in each call: a strategy replaces the base method when its first scope is opened.
+        if is_ours(self):
+            run_on_our_loop()
+        # Looked up in each call: that, or the first scope of a strategy, replaces the base method.
         base = getattr(super(keras.Model, self), name)
         if not is_ours(self):
             return base(*args, **kwargs)
         give_seed(self)
-        args, kwargs = _arrays_of_lists(args, kwargs)
+        args, kwargs = _arrays_of_lists(*_dense_inputs(args, kwargs))
         asked = {key: kwargs.pop(key) for key in _READING if key in kwargs}
         # x is the first argument of all three methods.
         source = args[0] if args else kwargs.get("x")
@@ -188,7 +193,9 @@ def _change_reading(name: str) -> None:
                 f"{', '.join(asked)} of {name}() set how a keras.utils.Sequence is read; data of type "
                 f"{type(source).__name__} is read ahead by one thread."
             )
-        args, kwargs = _prepare_text(self, name, args, kwargs)
+        # `fit` has prepared what it evaluates on after an epoch.
+        if not kwargs.get("_use_cached_eval_dataset"):
+            args, kwargs = _prepare_text(self, name, args, kwargs)
         for steps in _STEPS:
             # Keras 2 goes on while the number of steps is below it.
             if isinstance(kwargs.get(steps), float):
@@ -205,6 +212,15 @@ def _change_reading(name: str) -> None:
     adds(keras.Model, f"{name}_generator")(generator_form)
     generator_form.__name__ = f"{name}_generator"
     generator_form.__doc__ = f"Keras 2's older form of `{name}` for generators and sequences; `{name}` does the same."
+
+
+def _dense_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns the arguments with dense inputs in place of sparse tensors, also in datasets."""
+    if args:
+        args = (to_dense(args[0]), *args[1:])
+    elif "x" in kwargs:
+        kwargs = {**kwargs, "x": to_dense(kwargs["x"])}
+    return args, kwargs
 
 
 def _arrays_of_lists(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

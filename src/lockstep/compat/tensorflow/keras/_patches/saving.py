@@ -14,8 +14,11 @@ from keras.src.legacy.saving import legacy_h5_format
 from keras.src.utils import io_utils
 
 from lockstep._types import Model
+from lockstep.compat.tensorflow._saved_options import SaveOptions
+from lockstep.compat.tensorflow._spec import TensorSpec
 from lockstep.compat.tensorflow._types import Argument, PathLike
-from lockstep.compat.tensorflow.keras._patches._patch import replaces
+from lockstep.compat.tensorflow.keras._own_models import note_lambdas
+from lockstep.compat.tensorflow.keras._patches._patch import adds, replaces
 from lockstep.compat.tensorflow.keras._saves import (
     load_into,
     make_ready,
@@ -24,6 +27,7 @@ from lockstep.compat.tensorflow.keras._saves import (
     whole_file,
     write_checkpoint,
 )
+from lockstep.compat.tensorflow.keras._text_inputs import functional_of
 from lockstep.errors import ArgumentError, DataNotFoundError, UnsupportedError
 
 # Endings that Keras 2 writes as HDF5.
@@ -62,6 +66,7 @@ def _save(
             return
         with whole_file(target, target.suffix) as temporary:
             original(self, temporary)
+        note_lambdas(self)
 
 
 def _choose_form(filepath: PathLike, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
@@ -70,9 +75,11 @@ def _choose_form(filepath: PathLike, args: tuple[Any, ...], kwargs: dict[str, An
     if asked not in _FORMATS:
         raise ArgumentError(f"save_format is 'tf', 'h5' or 'keras': received {asked!r}.")
     kwargs.pop("save_traces", None)  # A configuration is saved, never a trace; code is not needed to load it.
-    for name in ("signatures", "options"):
-        if kwargs.pop(name, None) is not None:
-            raise UnsupportedError(f"model.save() writes no SavedModel: {name}= was given. Use model.export().")
+    if kwargs.pop("signatures", None) is not None:
+        raise UnsupportedError("model.save() writes no SavedModel: signatures= was given. Use tf.saved_model.save().")
+    options = kwargs.pop("options", None)
+    if options is not None and not isinstance(options, SaveOptions):
+        raise ArgumentError(f"options is a tf.saved_model.SaveOptions. Received: {options!r:.80}.")
     path = os.fspath(filepath) if isinstance(filepath, os.PathLike) else filepath
     # Keras' own: its newer arguments, and remote paths, which are no files that could be replaced.
     if args or kwargs.get("zipped") is not None or not isinstance(path, str) or "://" in path:
@@ -165,3 +172,23 @@ def _load_weights(
     if path.name.endswith(".weights.h5") and path.exists():
         make_ready(self, path)
     return original(self, filepath, skip_mismatch, *args, **kwargs)
+
+
+@adds(keras.Model, "save_spec")
+def _save_spec(self: Model, dynamic_batch: bool = True) -> Any:
+    """Returns specs of the inputs that the model was built for, as (args, kwargs); `None` before it is built."""
+
+    def spec(shape: tuple[int | None, ...], dtype: str) -> TensorSpec:
+        return TensorSpec((None, *shape[1:]) if dynamic_batch else shape, dtype)
+
+    if not self.built:
+        return None
+    if getattr(self, "inputs", None):
+        struct = functional_of(self)._inputs_struct
+        return (keras.tree.map_structure(lambda tensor: spec(tuple(tensor.shape), tensor.dtype), struct),), {}
+    shapes = getattr(self, "_build_shapes_dict", None)
+    if not shapes:
+        return None
+    return (
+        keras.tree.map_shape_structure(lambda s: spec(tuple(s), self.compute_dtype), next(iter(shapes.values()))),
+    ), {}

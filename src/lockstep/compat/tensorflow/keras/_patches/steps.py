@@ -25,6 +25,7 @@ from lockstep.compat.tensorflow._ops.model_seeds import put_aside
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._patches._patch import adds, replaces
 from lockstep.data import Dataset
+from lockstep.distribute.internal import whole_batch
 
 _NAMES = ("train_step", "test_step", "predict_step")
 # Read where a strategy builds a model: a step is traced on a first batch, to find what it makes and assigns.
@@ -97,7 +98,8 @@ class _Step:
         _running.model = self._model
         vars(self._model)[_COUNTS] = False
         try:
-            return self._step(data)
+            with whole_batch():
+                return self._step(data)
         finally:
             _running.model = before
 

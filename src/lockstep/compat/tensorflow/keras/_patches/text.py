@@ -11,6 +11,7 @@ from keras.src.models.functional import Functional
 from lockstep._types import Model, PyTree, Tensor
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._patches._patch import replaces
+from lockstep.compat.tensorflow.keras._sparse_inputs import to_dense
 from lockstep.compat.tensorflow.keras._text_inputs import (
     build_for,
     columns_of,
@@ -23,6 +24,8 @@ from lockstep.compat.tensorflow.keras._text_inputs import (
 
 @replaces(keras.Model, "__call__")
 def _call_with_text(original: Callable[..., Any], self: Model, *args: Argument, **kwargs: Argument) -> Any:
+    if args:
+        args = (to_dense(args[0]), *args[1:])
     inputs = args[0] if args else None
     if inputs is None or is_prepared(inputs) or not holds_text(inputs):
         return original(self, *args, **kwargs)
