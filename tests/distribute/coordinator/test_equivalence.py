@@ -15,6 +15,7 @@ import lockstep as ls
 from lockstep.distribute.experimental import partitioners
 from tests.distribute.coordinator.local import make_cluster, make_coordinator
 
+pytestmark = pytest.mark.slow
 STEPS, BATCH = 6, 8
 
 

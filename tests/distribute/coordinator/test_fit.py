@@ -40,6 +40,7 @@ def _strategy(cluster: Any, **options: Any) -> Any:
     return ls.distribute.ParameterServerStrategy(SimpleClusterResolver(cluster), **options)
 
 
+@pytest.mark.slow
 def test_one_after_the_other_steps_are_those_of_one_device(cluster: Any, tmp_path: Path) -> None:
     expected, alone = _fit(ls.distribute.OneDeviceStrategy("cpu:0"))
     history, model = _fit(_strategy(cluster, staleness=0))
@@ -49,6 +50,7 @@ def test_one_after_the_other_steps_are_those_of_one_device(cluster: Any, tmp_pat
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_backup_is_gone_on_from_as_on_one_device(cluster: Any, tmp_path: Path) -> None:
     losses: list[Any] = []
     for name, make in {

@@ -36,6 +36,7 @@ def _examples() -> dict[str, Any]:
     return {"words": chosen, "label": [["yes"] if "cat" in words else ["no"] for words in chosen]}
 
 
+@pytest.mark.slow
 def test_a_loop_of_its_own(strategy: Any) -> None:
     tf.random.set_seed(0)
     with strategy.scope():
