@@ -165,3 +165,18 @@ def test_receivers_of_text_need_no_shape(tmp_path: Any) -> None:
     loaded = tf.saved_model.load(path)
     (found,) = loaded.signatures["serving_default"](tf.constant([example.SerializeToString()])).values()
     assert found.numpy().tolist() == [[6.0]]
+
+
+@pytest.mark.parametrize(
+    ("indices", "shape", "values", "default", "expected"),
+    [
+        ([[0, 1], [1, 0]], [2, 3], [5, 7], -1, [[-1, 5, -1], [7, -1, -1]]),
+        ([1, 3], [4], 2.0, 0.0, [0.0, 2.0, 0.0, 2.0]),
+        (2, [4], 1, 0, [0, 0, 1, 0]),
+        ([[0, 1], [1, 2]], [2, 3], 1.0, 0, [[0, 1, 0], [0, 0, 1]]),
+    ],
+)
+def test_places_of_a_dense_tensor(indices: Any, shape: Any, values: Any, default: Any, expected: Any) -> None:
+    assert v1.sparse_to_dense(indices, shape, values, default).numpy().tolist() == expected
+    compiled = tf.function(lambda places: v1.sparse_to_dense(places, shape, values, default))
+    assert compiled(tf.constant(indices)).numpy().tolist() == expected

@@ -34,7 +34,7 @@ REPLACED = {
         *("Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lion", "Nadam", "RMSprop", "SGD"),
     },
     "optimizers.legacy": {"Adagrad", "Adam", "Ftrl", "Optimizer", "RMSprop", "SGD"},
-    "utils": {"get_file", *(n for n in dir(keras.utils) if "_dataset_from_" in n)},
+    "utils": {"get_file", "set_random_seed", *(n for n in dir(keras.utils) if "_dataset_from_" in n)},
     "preprocessing": {n for n in dir(keras.preprocessing) if "_dataset_from_" in n},
 }
 

@@ -18,6 +18,7 @@ from lockstep.compat.tensorflow.compat.v1 import (
     _initializers,
     _names,
     _scopes,
+    _sparse,
     _switches,
     _variables,
 )
@@ -25,6 +26,7 @@ from lockstep.compat.tensorflow.compat.v1._checks import *
 from lockstep.compat.tensorflow.compat.v1._collections import *
 from lockstep.compat.tensorflow.compat.v1._initializers import *
 from lockstep.compat.tensorflow.compat.v1._scopes import *
+from lockstep.compat.tensorflow.compat.v1._sparse import *
 from lockstep.compat.tensorflow.compat.v1._switches import *
 from lockstep.compat.tensorflow.compat.v1._variables import *
 from lockstep.compat.tensorflow.version import VERSION as __version__  # noqa: F401  # pyright: ignore[reportUnusedImport]
@@ -48,6 +50,7 @@ __all__ += _checks.__all__
 __all__ += _collections.__all__
 __all__ += _initializers.__all__
 __all__ += _scopes.__all__
+__all__ += _sparse.__all__
 __all__ += _switches.__all__
 __all__ += _variables.__all__
 # A list of its own, for tools that read this text take names alone.
