@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo first-steps test test-all test-rest check check-pythons chaos fuzz conformance bench bench-quick bench-zoo bench-communication bench-scaling bench-gpu docs lock clean
+.PHONY: setup demo first-steps test test-all test-rest check check-pythons chaos fuzz conformance test-gpu bench bench-quick bench-zoo bench-communication bench-scaling bench-gpu docs lock clean
 
 setup: $(READY)
 
@@ -27,10 +27,13 @@ test-rest: $(READY)
 	scripts/test rest
 
 # Training with faults at random instants, beside the undisturbed run: 50 schedules, or make chaos SEEDS=5; and 200 kills
-# of a chief that writes checkpoints.
+# of a chief that writes checkpoints; and kills of tasks with parameter servers: 20 in 1,000 asynchronous updates, and 50
+# schedules of synchronous training.
 chaos: $(READY)
 	$(BIN)/python -m tests.chaos $(if $(SEEDS),--seeds $(SEEDS))
 	$(BIN)/python -m tests.chaos.kills
+	$(BIN)/python -m tests.chaos.servers --mode async --seeds 1 --updates 1000 --kills 20
+	$(BIN)/python -m tests.chaos.servers $(if $(SEEDS),--seeds $(SEEDS))
 
 # 100,000 strangers at every port of a job that trains.
 fuzz: $(READY)
@@ -72,6 +75,10 @@ bench-scaling: $(READY) $(VENV)/plot/.ready
 bench-gpu: $(READY) $(VENV)/cuda/.ready $(VENV)/torch/.ready $(VENV)/plot/.ready
 	$(BIN)/python benchmarks/gpu.py --lockstep $(VENV)/cuda/bin/python
 
+# The invariant on one NVIDIA GPU: one replica, and two processes through NCCL.
+test-gpu: $(READY) $(VENV)/cuda/.tests
+	$(VENV)/cuda/bin/python -m pytest --numprocesses=8 --dist=worksteal tests/gpu
+
 # What users have: Keras imports some of the development packages wherever they are, in every process.
 $(VENV)/lockstep/.ready: $(READY)
 	$(PYTHON) -m venv --clear $(VENV)/lockstep
@@ -97,6 +104,10 @@ $(VENV)/plot/.ready: $(READY)
 $(VENV)/cuda/.ready: $(READY)
 	$(PYTHON) -m venv --clear $(VENV)/cuda
 	$(VENV)/cuda/bin/python -m pip install --quiet '.[cuda,images]'
+	@touch $@
+
+$(VENV)/cuda/.tests: $(VENV)/cuda/.ready
+	$(VENV)/cuda/bin/python -m pip install --quiet --constraint requirements/dev.txt pytest pytest-xdist hypothesis optax
 	@touch $@
 
 # The documentation site, into site/: no warning, no dead link, no public name without its place in the reference.

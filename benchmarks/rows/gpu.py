@@ -48,7 +48,7 @@ def _steps(row: int, name: str, title: str, module: str, own: Mapping[str, Any])
             Side(LOOP, "jax_loop", "jax", "ceiling", own),
             Side(SCAN, "jax_scan", "jax", "ceiling", own),
         ],
-        bars=[_figure(other, metric) for other in (LOOP, SCAN, TORCH)],
+        bars=[_figure(other, metric) for other in (LOOP, SCAN, KERAS, TORCH)],
     )
 
 
@@ -67,7 +67,7 @@ def _network(name: str, own: Mapping[str, Any]) -> Case:
             Side(_COMPILED, "pytorch", "torch", options={**own, "compiled": True}, quick=False),
             Side(LOOP, "jax_loop", "jax", "ceiling", own),
         ],
-        bars=[_figure(other, _RATE) for other in (LOOP, TORCH)],
+        bars=[_figure(other, _RATE) for other in (LOOP, KERAS, TORCH)],
         batch=own["batch"],
     )
 

@@ -14,6 +14,7 @@ LockstepError
 │   └── MissingTaskError    a task did not arrive in time (also a TimeoutError)
 ├── MismatchError           the tasks of one cluster disagree about cluster, versions, model or call
 ├── PeerError               another task failed, left or stopped; its own error is the first cause
+├── CancelledError          a scheduled function was not computed, because one before it has failed
 ├── NonFiniteError          the loss of a step, or a gradient of it, is NaN or infinite (also an ArithmeticError)
 ├── CardinalityError        a dataset has more or fewer elements than it was said to have (also a ValueError)
 ├── CheckpointError         a checkpoint, a model or an export cannot be written; or a checkpoint is broken, or is of
@@ -37,6 +38,7 @@ from lockstep._messages.reading import pointer as _pointer
 __all__ = [
     "AddressError",
     "ArgumentError",
+    "CancelledError",
     "CardinalityError",
     "CheckpointError",
     "ClusterSpecError",
@@ -117,6 +119,10 @@ class MismatchError(LockstepError, RuntimeError):
 
 class PeerError(LockstepError, RuntimeError):
     """Another task failed, left or stopped making progress; the first cause is there, not here."""
+
+
+class CancelledError(LockstepError):
+    """A function that was scheduled is not computed, because one before it has failed."""
 
 
 class NonFiniteError(LockstepError, ArithmeticError):

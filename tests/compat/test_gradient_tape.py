@@ -330,7 +330,7 @@ def test_structures_and_names_of_other_versions() -> None:
     assert len(tf.nest.flatten(sums)) == 2 and tf.nest.pack_sequence_as({"x": 0}, [5]) == {"x": 5}
     for name, advice in (
         ("experimental_run_v2", "called run"),
-        ("make_dataset_iterator", "experimental_distribute_dataset"),
+        ("experimental_make_numpy_dataset", "experimental_distribute_dataset"),
         ("none_such", "no attr"),
     ):
         with pytest.raises(AttributeError, match=advice):

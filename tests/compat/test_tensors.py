@@ -281,12 +281,12 @@ def test_a_generator_goes_on_from_a_state() -> None:
     generator = tf.random.Generator.from_seed(7)
     first = generator.normal([3]).numpy().tolist()
     state = generator.state
-    assert (state.shape, state.dtype) == ([6], tf.uint64)
+    assert (state.shape, state.dtype) == ([8], tf.uint64)
     drawn = generator.uniform([2]).numpy().tolist()
     assert tf.random.Generator.from_state(state).uniform([2]).numpy().tolist() == drawn
     generator.reset(state)
     assert generator.uniform([2]).numpy().tolist() == drawn
     generator.reset_from_seed(7)
     assert generator.normal([3]).numpy().tolist() == first
-    with pytest.raises(ArgumentError, match="six numbers"):
+    with pytest.raises(ArgumentError, match="eight numbers"):
         generator.reset([1, 2])

@@ -143,7 +143,8 @@ def _process(settings: dict[str, Any], arguments: argparse.Namespace, out: Path,
         env=environment,
         cwd=_CHECKOUT,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE if not settings["done"] and arguments.v else subprocess.DEVNULL,
+        # Nobody reads it: a pipe that is full would stop the tests.
+        stderr=subprocess.DEVNULL,
     )
     used, size, silent = 0.0, 0, 0.0
     while True:

@@ -191,6 +191,8 @@ def main() -> None:
         loading["now"] = True
         try:
             module = _load(file)
+            loading["now"] = False
+            tests = list(_tests_of(unittest.defaultTestLoader.loadTestsFromModule(module)))
         except BaseException as error:
             last = traceback.extract_tb(error.__traceback__)
             out.write(
@@ -209,11 +211,10 @@ def main() -> None:
             )
             out.flush()
             os._exit(0)
-        loading["now"] = False
         flags.FLAGS(["conformance"], known_only=True)
         done, only = set(settings["done"]), settings["only"]
         result = _Result(out, roots)
-        for test in _tests_of(unittest.defaultTestLoader.loadTestsFromModule(module)):
+        for test in tests:
             name = ".".join(test.id().split(".")[-2:])
             # A method of TestCase that has a test's name.
             is_test = not name.endswith(".test_session")

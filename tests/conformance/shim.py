@@ -95,14 +95,23 @@ GRAPH = frozenset(
     ]
 )
 # Files of the given directories that hold what several files of tests share.
-_SHARED = ("_test_base", "_test_lib", "_testing_utils", "testing_utils", "test_util", "single_loss_example")
+_SHARED = (
+    "_test_base",
+    "_test_lib",
+    "_testing_utils",
+    "testing_utils",
+    "_testing_utils_v1",
+    "test_util",
+    "single_loss_example",
+)
 
 
 class _Stand(ModuleType):
     """Module of TensorFlow that is not lockstep's: its names come from the table, or are absent."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        # Python's own names; `__internal__` is TensorFlow's, of what it keeps to itself.
+        if name.startswith("__") and name != "__internal__":
             raise AttributeError(name)
         return look_up(self.__name__, name)
 

@@ -40,7 +40,8 @@ def test_variables_are_updated_for_all_replicas() -> None:
     assert len(extended.update(v, lambda x: x.assign(5.0), group=False)) == 2
     assert [float(x) for x in extended.update_non_slot((), lambda: tf.constant(3.0), group=False)] == [3, 3]
     with pytest.raises(ArgumentError, match="needs the same value of all"):
-        extended.update(v, lambda x, by: x.assign(by), args=(TWO.run(_number),))
+        one = tf.Variable(1.0, aggregation=tf.VariableAggregation.MEAN)
+        extended.update(one, lambda x, by: x.assign(by), args=(TWO.run(_number),))
     with pytest.raises(ArgumentError, match="Call it in merge_call"):
         TWO.run(lambda: extended.update(v, lambda x: x.assign(1.0)))
     with extended.colocate_vars_with(v):
@@ -115,10 +116,9 @@ def test_variables_without_aggregation_keep_each_replicas_value() -> None:
     assert [float(x) for x in TWO.run(step).values] == [10, 11]
 
 
-def test_variables_of_which_each_replica_has_one_are_not_trained() -> None:
+def test_variables_of_which_each_replica_has_one_are_trained_if_they_ask_for_it() -> None:
     assert not tf.Variable(1.0, synchronization=tf.VariableSynchronization.ON_READ).trainable
-    with pytest.raises(ArgumentError, match="cannot be trained"):
-        tf.Variable(1.0, synchronization=tf.VariableSynchronization.ON_READ, trainable=True)
+    assert tf.Variable(1.0, synchronization=tf.VariableSynchronization.ON_READ, trainable=True).trainable
 
 
 def test_variables_are_made_in_the_first_run() -> None:

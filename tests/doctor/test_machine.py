@@ -18,7 +18,7 @@ from lockstep._doctor import machine, network, software
 from lockstep._doctor.command import examine_machine
 from lockstep._doctor.finding import Finding, Level, error, size
 from lockstep._doctor.report import as_json, is_healthy, lines
-from lockstep._engine.runtime import addresses
+from lockstep._engine.runtime import addresses, local_devices
 from tests.support.ports import free_port
 
 SOURCE = Path(software.__file__).resolve().parents[1]
@@ -71,7 +71,7 @@ def test_a_platform_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPa
 
 def test_gpus_that_are_not_used_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "0000:01:00.0").mkdir()
-    monkeypatch.setattr(software, "_NVIDIA", tmp_path)
+    monkeypatch.setattr(local_devices, "_NVIDIA", tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     finding = found(list(software._gpus(False)), Level.WARNING, r"1 NVIDIA GPU\(s\), and JAX does not use them")
     assert "CUDA_VISIBLE_DEVICES='-1'" in finding.text

@@ -361,7 +361,6 @@ def test_a_value_given_or_replaced(name: str) -> None:
         ("save_checkpoints_secs", float("nan")),
         ("keep_checkpoint_max", -1),
         ("keep_checkpoint_every_n_hours", 0),
-        ("keep_checkpoint_every_n_hours", None),
         ("log_step_count_steps", 0),
         ("log_step_count_steps", -1),
         ("train_distribute", "mirrored"),

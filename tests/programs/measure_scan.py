@@ -61,8 +61,6 @@ _EXTRA = [path for path in os.environ.get("MEASURE_SCAN_PATH", "").split(os.path
 
 
 def _one(path: Path) -> dict[str, Any]:
-    from lockstep._migrate._tapes import TAPE, compiled_functions, plain_tapes
-
     from lockstep._migrate._coverage import answer, names_of
     from lockstep._migrate._imports import rewrite
     from lockstep._migrate._sources import read_program
@@ -73,14 +71,13 @@ def _one(path: Path) -> dict[str, Any]:
     codes: list[tuple[str, str]] = []
     scope = Scope()
     missing: set[str] = set()
-    trees = {cell.number: tree for cell in program.cells if (tree := _parse(cell.code)) is not None}
-    compiled = compiled_functions(list(trees.values()))
     for cell in program.cells:
-        if cell.number not in trees:
+        tree = _parse(cell.code)
+        if tree is None:
             continue
-        file, plain = f"<{cell.number}>", plain_tapes(trees[cell.number], compiled)
-        for use in find_uses(trees[cell.number], scope, names_of):
-            if answer(use.name).status == "missing" or (use.name == TAPE and use.line in plain):
+        file = f"<{cell.number}>"
+        for use in find_uses(tree, scope, names_of):
+            if answer(use.name).status == "missing":
                 missing.add(use.name)
             else:
                 uses.setdefault((file, use.line), set()).add(use.name)

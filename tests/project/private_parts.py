@@ -133,6 +133,7 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
             "keras.src.trainers.data_adapters.array_data_adapter.ArrayDataAdapter._inputs": "attribute",
             "keras.src.trainers.data_adapters.array_data_adapter.ArrayDataAdapter._num_samples": "attribute",
             "keras.src.trainers.data_adapters.array_data_adapter.ArrayDataAdapter._shuffle": "attribute",
+            "keras.src.trainers.data_adapters.array_data_adapter.ArrayDataAdapter._size": "attribute",
             "keras.src.trainers.data_adapters.array_data_adapter.can_convert_arrays": "function (arrays)",
             "keras.src.trainers.data_adapters.array_slicing.NumpySliceable": "class (array)",
             "keras.src.trainers.data_adapters.array_slicing.convert_to_sliceable": "function (arrays, target_backend)",
@@ -199,6 +200,12 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
                 "class (learning_rate, weight_decay, clipnorm, clipvalue, global_clipnorm, use_ema, ema_momentum, "
                 "ema_overwrite_frequency, loss_scale_factor, gradient_accumulation_steps, name, **kwargs)"
             ),
+            "keras.src.optimizers.base_optimizer.BaseOptimizer._backend_apply_gradients": (
+                "function (self, grads, trainable_variables)"
+            ),
+            "keras.src.optimizers.base_optimizer.BaseOptimizer._backend_update_step": (
+                "function (self, grads, trainable_variables, learning_rate)"
+            ),
             "keras.src.optimizers.base_optimizer.BaseOptimizer._exclude_from_weight_decay_pattern": "attribute",
             "keras.src.optimizers.base_optimizer.BaseOptimizer._get_variable_index": "function (self, variable)",
             "keras.src.optimizers.base_optimizer.BaseOptimizer._learning_rate": "attribute",
@@ -206,6 +213,10 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
             "keras.src.optimizers.base_optimizer.BaseOptimizer._trainable_variables": "attribute",
             "keras.src.optimizers.base_optimizer.BaseOptimizer._trainable_variables_indices": "attribute",
             "keras.src.optimizers.base_optimizer.BaseOptimizer._variables": "attribute",
+            "keras.src.optimizers.base_optimizer.BaseOptimizer._update_model_variables_moving_average": (
+                "function (self, trainable_variables)"
+            ),
+            "keras.src.optimizers.nadam.Nadam._momentums": "attribute",
             "keras.src.optimizers.loss_scale_optimizer.LossScaleOptimizer": (
                 "class (inner_optimizer, initial_scale, dynamic_growth_steps, name, **kwargs)"
             ),
@@ -216,6 +227,9 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
     (
         "Losses and metrics of a compiled model: computed on each replica, by an Estimator, and with Keras 2's names.",
         {
+            "keras.src.metrics.iou_metrics._IoUBase": (
+                "class (num_classes, name, dtype, ignore_class, sparse_y_true, sparse_y_pred, axis)"
+            ),
             "keras.src.losses.loss.standardize_reduction": "function (reduction)",
             "keras.src.trainers.compile_utils.CompileLoss": "class (loss, loss_weights, reduction, output_names)",
             "keras.src.trainers.compile_utils.CompileLoss._user_loss": "attribute",

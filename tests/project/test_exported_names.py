@@ -156,12 +156,20 @@ PUBLIC = {
         "ReductionToOneDevice",
         "ReplicaContext",
         "RunOptions",
+        "Server",
         "Strategy",
+        "coordinator",
         "experimental",
         "get_replica_context",
         "get_strategy",
         "has_strategy",
         "in_cross_replica_context",
+    ],
+    "lockstep.distribute.coordinator": [
+        "ClusterCoordinator",
+        "PerWorkerDataset",
+        "PerWorkerValues",
+        "RemoteValue",
     ],
     "lockstep.distribute.experimental": [
         "CollectiveCommunication",
@@ -175,6 +183,7 @@ PUBLIC = {
     "lockstep.errors": [
         "AddressError",
         "ArgumentError",
+        "CancelledError",
         "CardinalityError",
         "CheckpointError",
         "ClusterSpecError",

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +23,13 @@ from tests.support.ports import free_ports
 ROOT = Path(__file__).resolve().parents[2]
 # A case compiles its programs on every process of the cluster, on as few as two cores.
 CASE_SECONDS = 240.0
+# For tasks that share one GPU: none takes all of its memory, and products are not rounded to TensorFloat-32.
+ON_GPU = {
+    "JAX_PLATFORMS": "cuda,cpu",
+    "JAX_DEFAULT_MATMUL_PRECISION": "highest",
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    "NCCL_SOCKET_IFNAME": "lo",
+}
 
 
 def tf_configs(workers: int, **more: Any) -> list[str]:
@@ -45,18 +53,28 @@ class Cluster:
         devices: Virtual CPU devices of each.
         directory: For logs and results.
         source: The folder that holds the package `lockstep`.
+        kind: The strategy, a key of `member.STRATEGIES`; by default the one for so many workers.
+        env: Variables of the tasks, such as those of `ON_GPU`.
 
     Attributes:
         tasks: The processes.
     """
 
-    def __init__(self, workers: int, devices: int, directory: Path, source: Path = ROOT / "src") -> None:
-        env = {"PYTHONPATH": os.pathsep.join([str(source), str(ROOT)])}
+    def __init__(
+        self,
+        workers: int,
+        devices: int,
+        directory: Path,
+        source: Path = ROOT / "src",
+        kind: str = "",
+        env: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        own = {"PYTHONPATH": os.pathsep.join([str(source), str(ROOT)]), **env}
         count = max(workers, 1)
         self.tasks = LocalCluster(
-            count, devices=devices, env=env, timeout=CASE_SECONDS, directory=directory, reuse=True
+            count, devices=devices, env=own, timeout=CASE_SECONDS, directory=directory, reuse=True
         )
-        self._kind = "plain" if workers == 0 else "multi" if workers > 1 else "mirrored"
+        self._kind = kind or ("plain" if workers == 0 else "multi" if workers > 1 else "mirrored")
 
     def run(self, case: str, /, **arguments: Any) -> list[dict[str, np.ndarray]]:
         """Runs `module:function` with the strategy and `arguments` on every process; returns each one's arrays."""

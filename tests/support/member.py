@@ -28,15 +28,32 @@ def _strategy(kind: str) -> ls.distribute.Strategy:
     warnings.simplefilter("error")
     # Keras' own, with numpy 2: Variable.__array__ lacks an argument.
     warnings.filterwarnings("ignore", "__array__ implementation doesn't accept", DeprecationWarning)
-    if kind != "multi":
+    if kind in _OF_ONE_PROCESS:
         del os.environ["TF_CONFIG"]
-    strategy = _STRATEGIES[kind]()
+    elif "cuda" in os.environ.get("JAX_PLATFORMS", ""):
+        # NCCL refuses two processes of one machine on one GPU: here each has a machine of its own.
+        os.environ["NCCL_HOSTID"] = os.environ["TF_CONFIG"]
+    strategy = STRATEGIES[kind]()
     gc.freeze()  # Keras collects garbage with each `clear_session`: not among what was imported.
     return strategy
 
 
-_STRATEGIES: dict[str, Callable[[], Any]] = {
+def _with_a_ring() -> ls.distribute.Strategy:
+    """Makes the replica view's strategy: lockstep's own ring, in small packs."""
+    options = ls.distribute.CommunicationOptions(bytes_per_pack=64, implementation="ring")
+    return ls.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+
+def _with_nccl() -> ls.distribute.Strategy:
+    options = ls.distribute.CommunicationOptions(implementation="nccl")
+    return ls.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+
+_OF_ONE_PROCESS = ("plain", "mirrored")
+STRATEGIES: dict[str, Callable[[], ls.distribute.Strategy]] = {
     "plain": ls.distribute.get_strategy,
     "mirrored": ls.distribute.MirroredStrategy,
     "multi": ls.distribute.MultiWorkerMirroredStrategy,
+    "ring": _with_a_ring,
+    "nccl": _with_nccl,
 }

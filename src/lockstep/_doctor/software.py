@@ -17,7 +17,6 @@ from lockstep._doctor.finding import Finding, error, note, ok, size, warning
 # To start JAX takes seconds; a driver that hangs takes for ever.
 _DEVICE_SECONDS = 120.0
 _EXTRAS = {"images": "cv2", "parquet": "pyarrow", "records": "array_record"}
-_NVIDIA = Path("/proc/driver/nvidia/gpus")
 # In a process of its own: to start JAX here would take the devices from whatever runs next, and might never return.
 _DEVICES_PROGRAM = """
 import json, lockstep, jax
@@ -146,7 +145,9 @@ def _start_advice() -> str:
 
 
 def _gpus(are_used: bool) -> Iterator[Finding]:
-    present = len(list(_NVIDIA.iterdir())) if _NVIDIA.is_dir() else 0
+    from lockstep._engine.runtime.local_devices import nvidia_gpus
+
+    present = nvidia_gpus()
     if present and not are_used:
         hiding = ("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES")
         reasons = [f"{name}={os.environ[name]!r}" for name in hiding if name in os.environ]

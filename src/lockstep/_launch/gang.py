@@ -33,7 +33,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What follows from the end of an attempt.
+    """Says what follows from the end of an attempt.
 
     Attributes:
         decision: Whether all start again.

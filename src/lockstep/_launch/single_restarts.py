@@ -16,7 +16,7 @@ _SILENCE, _SILENCE_SECONDS = "LOCKSTEP_SILENCE_TIMEOUT", 60.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What is done after a task's failure: it is started again at `due`, or, if that is `None`, the job ends."""
+    """Says what follows a task's failure: it starts again at `due`, or, if that is `None`, the job ends."""
 
     due: float | None
     reason: str

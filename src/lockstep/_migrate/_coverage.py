@@ -31,7 +31,7 @@ _REFUSES = re.compile(r"Raises (?:an error|`?[\w.]*Error`?):")
 
 @dataclass(frozen=True)
 class Answer:
-    """What lockstep has for a name.
+    """Says what lockstep has for a name.
 
     Attributes:
         status: Whether it is there, there with differences, or missing.

@@ -1,4 +1,4 @@
-"""What checkpoints are called: `<directory>/<basename>-<step>`, a prefix; the file adds `.npz` to it."""
+"""Names checkpoints: `<directory>/<basename>-<step>`, a prefix; the file adds `.npz` to it."""
 
 from __future__ import annotations
 

@@ -325,13 +325,15 @@ class Dataset(DatasetSources, DatasetGrouping, DatasetStorage):
         path = Path(text.decode()) if isinstance(text, bytes) and text else None
         return self._add(Cache(self._plan, path))
 
-    def prefetch(self, buffer_size: int, name: str | None = None) -> Dataset:
+    def prefetch(self, buffer_size: int | None = None, name: str | None = None) -> Dataset:
         """Computes elements ahead, on a thread of its own.
 
         Args:
-            buffer_size: Number of elements that wait at most; AUTOTUNE is 8.
+            buffer_size: Number of elements that wait at most; AUTOTUNE, and `None`, is 8.
             name: Ignored; accepted for TensorFlow's signature.
         """
+        if buffer_size is None:
+            buffer_size = AUTOTUNE
         if buffer_size != AUTOTUNE:
             _check.at_least(0, buffer_size, "buffer_size")
         return self._add(Prefetch(self._plan, _AUTOTUNED_AHEAD if buffer_size == AUTOTUNE else int(buffer_size)))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from lockstep._nest import opened
 from lockstep._types import Element, PyTree
 from lockstep.data import _blocks, _structure
-from lockstep.data._iterator import DatasetIterator
+from lockstep.data._iterator import DatasetIterator, Optional
 from lockstep.data._map_program import wrap_error
 from lockstep.data._options import INFINITE_CARDINALITY, Options
 from lockstep.data._plan import Node, Run, walk
@@ -140,6 +140,10 @@ class DatasetBase:
     def _convert_element(self, element: Element) -> Element:
         """Returns an element as iteration hands it out."""
         return element
+
+    def _optional_of_next(self, iterator: Any) -> Optional:
+        """Returns the next element of an iterator over this dataset, or its absence."""
+        return Optional.of_next(iterator)
 
     def _inner_plan(
         self, function: Callable[..., Any], user: str = "flat_map or interleave"

@@ -193,6 +193,12 @@ class InputContext:
     input_pipeline_id: int = 0
     num_replicas_in_sync: int = 1
 
+    def __str__(self) -> str:
+        """Returns which pipeline it is, of how many."""
+        return (
+            f"tf.distribute.InputContext(input pipeline id {self.input_pipeline_id}, total: {self.num_input_pipelines})"
+        )
+
     def get_per_replica_batch_size(self, global_batch_size: int) -> int:
         """Returns `global_batch_size / num_replicas_in_sync`.
 

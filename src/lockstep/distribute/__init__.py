@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from lockstep.distribute import experimental as experimental
@@ -36,6 +37,8 @@ from lockstep.distribute._values import ReduceOp as ReduceOp
 
 if TYPE_CHECKING:
     from lockstep.data import InputContext as InputContext
+    from lockstep.distribute import coordinator as coordinator
+    from lockstep.distribute._coordinator.server import Server as Server
 
 _register_default(_DefaultStrategy, _Alone)
 
@@ -61,7 +64,9 @@ __all__ = [
     "ReductionToOneDevice",
     "ReplicaContext",
     "RunOptions",
+    "Server",
     "Strategy",
+    "coordinator",
     "experimental",
     "get_replica_context",
     "get_strategy",
@@ -75,6 +80,12 @@ def __getattr__(name: str) -> Any:
         from lockstep.data import InputContext
 
         return InputContext
+    if name == "Server":
+        from lockstep.distribute._coordinator.server import Server
+
+        return Server
+    if name == "coordinator":
+        return importlib.import_module(f"{__name__}.coordinator")
     raise AttributeError(f"module 'lockstep.distribute' has no attribute {name!r}; it has {', '.join(__all__)}")
 
 

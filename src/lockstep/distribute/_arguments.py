@@ -14,8 +14,9 @@ from lockstep._engine.step.batches import to_arrays
 from lockstep._engine.step.jaxprs import is_traced
 from lockstep._engine.step.placement import replicate
 from lockstep._engine.step.replicas import Replicas
+from lockstep._engine.step.shapes import difference
 from lockstep._types import Array, PyTree
-from lockstep.distribute._values import DistributedValues, Mirrored, PerReplica, Shape
+from lockstep.distribute._values import DistributedValues, Mirrored, PerReplica, Shape, demand_arrays
 from lockstep.errors import ArgumentError
 
 # What a leaf is. Of what is none of these the key has the value itself: it is a part of the program.
@@ -68,6 +69,8 @@ class Sorted:
                 self.arrays[i] = leaf if is_there else _placed(replicas, leaf)
                 key.append(WHOLE)
             elif isinstance(leaf, PerReplica):
+                if leaf.stack is None:
+                    demand_arrays("A PerReplica for strategy.run", list(leaf.on_devices))
                 own.append((i, leaf))
                 key.append(OWN)
             # Not isinstance: a bool is an int, and part of the program.
@@ -157,6 +160,7 @@ def stacked(value: PerReplica, shapes: Sequence[Shape], replicas: Replicas) -> j
     if len({len(s) for s in shapes}) > 1:
         raise ArgumentError(
             f"Values of replicas may differ in size, not in their number of dimensions. Received: {list(shapes)}."
+            + difference(shapes)
         )
     common = tuple(max(sizes) for sizes in zip(*shapes, strict=True))
     if any(map(is_traced, value.on_devices)):

@@ -19,6 +19,7 @@ from lockstep._engine.step.placement import local_copy
 from lockstep._engine.step.reduction import Reduction
 from lockstep._engine.step.replica_invariance import mark_invariant
 from lockstep._engine.step.replicas import AXIS, Replicas
+from lockstep._engine.step.shapes import difference
 from lockstep._nest import flatten, map_structure
 from lockstep._types import PyTree
 from lockstep.distribute import _context
@@ -314,7 +315,8 @@ def _demand_alike(shapes: Sequence[Shape], axis: int | None, what: str) -> None:
     if len(rest) > 1 or len(set(map(len, shapes))) > 1:
         along = "" if axis is None else f", except along axis {axis}"
         raise ArgumentError(
-            f"Values of replicas that are {what} must have one shape{along}. Received: {list(shapes)}. Where they "
+            f"Values of replicas that are {what} must have one shape{along}. Received: {list(shapes)}."
+            f"{difference(shapes, axis)} Where they "
             "differ in rows, reduce these, too, with axis=0, or gather them along it."
         )
 

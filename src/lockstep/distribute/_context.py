@@ -6,10 +6,12 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Generator
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lockstep.distribute._values import ReduceOp
+from lockstep._nest import flatten
+from lockstep.distribute._values import ReduceOp, demand_arrays, is_rows
+from lockstep.distribute._values import reduce_op as to_reduce_op
 from lockstep.errors import ArgumentError, StartupOrderError
 
 if TYPE_CHECKING:
@@ -132,6 +134,25 @@ def _kept() -> Generator[None]:
         _open.replica, _open.is_merging = before
 
 
+@contextlib.contextmanager
+def whole_batch() -> Generator[None]:
+    """Runs what follows as the code of one replica that has the whole batch, under whatever strategy.
+
+    Such is a step of `Model.fit`, which is written once for the global batch.
+    """
+    before = sees_whole_batch()
+    _open.sees_whole_batch = True
+    try:
+        yield
+    finally:
+        _open.sees_whole_batch = before
+
+
+def sees_whole_batch() -> bool:
+    """Returns whether this code is that of one replica that has the whole batch."""
+    return getattr(_open, "sees_whole_batch", False)
+
+
 def _current() -> Strategy | None:
     return getattr(_open, "strategy", None)
 
@@ -218,7 +239,14 @@ class ReplicaContext:
 
         Source: tf.distribute.ReplicaContext.all_reduce.
         """
-        return self._exchange.reduce(reduce_op, value, options)
+        leaves, structure = flatten(value, is_leaf=is_rows)
+        if not any(map(is_rows, leaves)):
+            return self._exchange.reduce(reduce_op, value, options)
+        dense = iter(self._exchange.reduce(reduce_op, [leaf for leaf in leaves if not is_rows(leaf)], options))
+        divisor = self.num_replicas_in_sync if to_reduce_op(reduce_op) is ReduceOp.MEAN else 1
+        gather = partial(self._exchange.gather, axis=0, options=options)
+        # As in TensorFlow, sums of rows are all replicas' rows.
+        return structure.unflatten([v.added_up(gather, divisor) if is_rows(v) else next(dense) for v in leaves])
 
     def all_gather(self, value: Tree, axis: int, options: CommunicationOptions | None = None) -> Tree:
         """Puts values of all replicas after each other, in their order; all get the result.
@@ -236,6 +264,7 @@ class ReplicaContext:
 
         Source: tf.distribute.ReplicaContext.all_gather.
         """
+        demand_arrays("all_gather", value)
         return self._exchange.gather(value, axis, options)
 
     def merge_call(self, merge_fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:

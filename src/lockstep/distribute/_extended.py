@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lockstep._nest import map_structure
+from lockstep._nest import flatten, map_structure
 from lockstep._types import PyTree, Variable
 from lockstep.distribute import _context
 from lockstep.distribute._devices import name_of
+from lockstep.distribute._replica_values import is_own, may_be_apart
 from lockstep.distribute._values import InReplica, Mirrored, PerReplica, is_variable
 from lockstep.errors import ArgumentError
 
@@ -107,14 +109,18 @@ class StrategyExtended:
     def update(
         self, var: Variable, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Any = None, group: bool = True
     ) -> Any:
-        """Calls `fn(var, *args, **kwargs)` for all replicas together, to change a variable.
+        """Calls `fn(var, *args, **kwargs)` to change a variable: once for all replicas, or once for each.
+
+        Once for each, with its values, if each replica has its own value of the variable (ON_READ), or may have one (no
+        aggregation) and gets another argument.
 
         Args:
             var: A variable.
             fn: Assigns it.
-            args: What is the same on all replicas: what `reduce_to` returned, or plain values.
+            args: For one value of all replicas what is the same on all: what `reduce_to` returned, or plain values.
             kwargs: By name.
-            group: Whether what `fn` returns comes as one value; else as a tuple of each replica's.
+            group: Whether what `fn` returns comes as one value, that of the first replica; else as a tuple of each
+                replica's.
 
         Raises:
             ArgumentError: If this is called in a replica's function outside of `merge_call`, or an argument differs
@@ -122,7 +128,20 @@ class StrategyExtended:
 
         Source: tf.distribute.StrategyExtended.update.
         """
+        if self._is_of_each(var, (args, kwargs)):
+            found = self._strategy.experimental_run_for_debugging(partial(fn, var), args=tuple(args), kwargs=kwargs)
+            of_each = self._strategy.experimental_local_results(found)
+            return of_each[0] if group else of_each
         return self._update(lambda *a, **k: fn(var, *a, **k), args, kwargs, group)
+
+    def _is_of_each(self, var: Variable, given: Any) -> bool:
+        """Returns whether an update changes each replica's own value of a variable."""
+        if _context.replica() is not None or _context.is_merging() or not is_variable(var):
+            return False
+        if is_own(var):
+            return True
+        values = [leaf for leaf in flatten(given)[0] if isinstance(leaf, PerReplica)]
+        return may_be_apart(var) and not all(map(_is_alike, values))
 
     def update_non_slot(
         self, colocate_with: object, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, group: bool = True
@@ -201,14 +220,18 @@ def _for_all(value: PyTree) -> Any:
     if isinstance(value, (InReplica, Mirrored)):
         return value.value
     if isinstance(value, PerReplica):
-        first, *others = value.values
-        if any(not np.array_equal(np.asarray(first), np.asarray(other)) for other in others):
+        if not _is_alike(value):
             raise ArgumentError(
                 "A variable has one value for all replicas, so an update needs the same value of all. Received: "
                 f"{value!r}. Combine them first with strategy.extended.reduce_to."
             )
-        return first
+        return value.values[0]
     return value
+
+
+def _is_alike(value: PerReplica) -> bool:
+    first, *others = value.values
+    return all(np.array_equal(np.asarray(first), np.asarray(other)) for other in others)
 
 
 def _names(strategy: Strategy) -> tuple[str, ...]:

@@ -20,8 +20,9 @@ from lockstep._engine.step.program_digest import describe
 from lockstep._engine.step.replicas import Replicas
 from lockstep._engine.step.state import LocalCopies
 from lockstep.distribute._collectives import gather, reduce
+from lockstep.distribute._replica_values import aggregation, is_apart, is_own, keep_apart
 from lockstep.distribute._values import PerReplica
-from lockstep.distribute._variables import Assigned, aggregation, cannot_combine, is_apart, is_own, keep_apart
+from lockstep.distribute._variables import Assigned, cannot_combine
 from lockstep.errors import UnsupportedError
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lockstep._engine.input.batch import WithPosition
     from lockstep._engine.input.distributed import Distribution
     from lockstep._engine.step.batches import OfReplicas
-    from lockstep._engine.step.replicas import Replicas
     from lockstep.data.internal import Optional
 
 
@@ -74,9 +73,19 @@ class InputOptions:
                 f"experimental_per_replica_buffer_size must be a positive whole number. Received: {size!r}. Example: 2"
             )
 
+    def check_for_function(self) -> None:
+        """Raises `ArgumentError` for options that TensorFlow refuses for `distribute_datasets_from_function`."""
+        if not self.experimental_place_dataset_on_device:
+            return
+        if not self.is_per_replica or self.experimental_fetch_to_device:
+            raise ArgumentError(
+                "experimental_place_dataset_on_device goes with PER_REPLICA, and without "
+                f"experimental_fetch_to_device=True. Received: {self}. Leave it out: elements are computed on the host."
+            )
+
     @property
     def is_per_replica(self) -> bool:
-        """Whether each replica has a pipeline of its own."""
+        """Returns whether each replica has a pipeline of its own."""
         return str(self.experimental_replication_mode).endswith(InputReplicationMode.PER_REPLICA.value)
 
 
@@ -121,7 +130,7 @@ class DistributedIterator:
 
         distribution = self._distribution
         runtime = distribution.replicas.runtime
-        shares = _Shares(distribution.replicas, self._options)
+        shares = _Shares(distribution, self._options)
         self._passing = distribution.begin(ShardSpec(shares.rows, is_apart=distribution.is_by_replica), position)
         self._position = self._passing.position()
         self._reader = Reader(iter(self._passing), None, shares, runtime, runtime.channel(distribution.name))
@@ -135,7 +144,8 @@ class DistributedIterator:
     def __next__(self) -> Any:
         found = self._next()
         if found is None:
-            raise StopIteration
+            # A StopIteration, which ends a loop, and what TensorFlow raises in functions.
+            raise EndOfDataError("The dataset has no next element. Iterate with for, or catch this error.")
         # The position after what was handed out, not after what was read ahead: a restart must lose no batch.
         value, self._position = found
         return value
@@ -159,16 +169,17 @@ class DistributedIterator:
         Raises:
             EndOfDataError: At the end; it is a `StopIteration`.
         """
-        try:
-            return next(self)
-        except StopIteration:
-            raise EndOfDataError("The dataset has no next element. Iterate with for, or catch this error.") from None
+        return next(self)
 
     def get_next_as_optional(self) -> Optional:
         """Returns the next element, or that there is none: `has_value()` tells, `get_value()` returns it."""
-        from lockstep.data.internal import Optional
+        # Of the class that the dataset's own iterators give.
+        return self._distribution.dataset._optional_of_next(self)  # pyright: ignore[reportPrivateUsage]
 
-        return Optional.of_next(self)
+    @property
+    def element_spec(self) -> Any:
+        """The spec of the elements before they are divided."""
+        return self._distribution.dataset.element_spec
 
     def get_state(self) -> dict[str, Any]:
         """Returns the position: what JSON can hold, good for any number of workers. All workers must call it."""
@@ -188,8 +199,10 @@ class DistributedIterator:
 class _Shares:
     """Divides batches over the replicas of this process, and puts them there."""
 
-    def __init__(self, replicas: Replicas, options: InputOptions) -> None:
-        self._replicas = replicas
+    def __init__(self, distribution: Distribution, options: InputOptions) -> None:
+        self._replicas = distribution.replicas
+        # What stays on the host is what the dataset yields itself, such as tensors that have `numpy()`.
+        self._of_host = distribution.dataset._convert_element  # pyright: ignore[reportPrivateUsage]
         place = options.experimental_place_dataset_on_device
         self._to_devices = options.experimental_fetch_to_device is not False or place
 
@@ -262,11 +275,12 @@ class _Shares:
         return jax.tree.map(lambda a: self._on(device, a), part)
 
     def _on(self, device: Any, array: Array) -> Any:
-        """Text stays on the host."""
+        """Puts an array on a device; text stays on the host."""
         from lockstep._engine.step.batches import to_arrays
 
-        is_text = array.dtype == object
-        return jax.device_put(to_arrays(array), device) if self._to_devices and not is_text else array
+        if not self._to_devices or array.dtype == object:
+            return self._of_host(array)
+        return jax.device_put(to_arrays(array), device)
 
 
 def _rows_of(data: Batch) -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lockstep.cluster_resolver import ClusterResolver, Task
 from lockstep.cluster_resolver.internal import default_resolver
+from lockstep.distribute._context import running_scope
 from lockstep.distribute._devices import default_devices
 from lockstep.distribute._strategy import Strategy
 from lockstep.errors import ArgumentError, ClusterSpecError, UnsupportedError
@@ -16,9 +18,21 @@ if TYPE_CHECKING:
     from lockstep._engine.keras.servers.options import ServerOptions
     from lockstep._engine.servers.job import Job
     from lockstep.distribute._options import RunOptions
+    from lockstep.distribute._values import ReduceOp
 
 _MODES = ("async", "sync")
 _JOBS = ("chief", "master", "worker", "ps")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Options of a strategy as they were given; see `ParameterServerStrategy`."""
+
+    mode: str
+    staleness: int | None
+    lazy: bool
+    log_order: bool
+    partitioner: Callable[..., Any] | None
 
 
 class ParameterServerStrategy(Strategy):
@@ -76,12 +90,16 @@ class ParameterServerStrategy(Strategy):
         resolver = default_resolver() if cluster_resolver is None else cluster_resolver
         task = _own_task(resolver)
         self._servers: ServerOptions | None = None
+        self._asked = Asked(mode, staleness, lazy, log_order, variable_partitioner)
         if task is not None:
             from lockstep._engine.servers.job import Job
 
             job = Job.connect(resolver.cluster_spec(), task)
-            self._servers = _options(job, task, variable_partitioner, mode, staleness, replicas, lazy, log_order)
-        super().__init__(Replicas(Runtime(), default_devices()), resolver)
+            made = _options(job, task, variable_partitioner, mode, staleness, replicas, lazy, log_order)
+            self._servers = replace(made, scheduler=self._coordinator)
+        devices = default_devices()
+        # Workers compute with one replica each, and so does a coordinator from outside of the cluster for them.
+        super().__init__(Replicas(Runtime(), devices[:1] if _is_outside(resolver) else devices), resolver)
 
     @classmethod
     def _of_job(cls, job: Job, variable_partitioner: Any = None, **options: Any) -> ParameterServerStrategy:
@@ -95,6 +113,7 @@ class ParameterServerStrategy(Strategy):
         strategy = cls.__new__(cls)
         Strategy.__init__(strategy, Replicas(Runtime(), default_devices()[:1]))
         lazy, log_order = bool(options.get("lazy")), bool(options.get("log_order"))
+        strategy._asked = Asked(mode, staleness, lazy, log_order, variable_partitioner)
         strategy._servers = _options(job, job.task, variable_partitioner, mode, staleness, replicas, lazy, log_order)
         return strategy
 
@@ -109,16 +128,49 @@ class ParameterServerStrategy(Strategy):
         return super().is_chief if self._servers is None else self._servers.role == "chief"
 
     def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: RunOptions | None = None) -> Any:
-        """Runs a function on this task alone, where there are no servers, as for an evaluator.
+        """Runs a function: in one that `ClusterCoordinator.schedule` takes, on the worker that computes it.
+
+        Elsewhere on this task alone, where there are no servers, as for an evaluator.
 
         Raises:
-            UnsupportedError: On a task of a job: its tasks do not run together. Use `Model.fit`, or
-                `lockstep.distribute.coordinator.ClusterCoordinator(strategy).schedule(fn)`.
+            UnsupportedError: On a task of a job, outside of a scheduled function: its tasks do not run together. Use
+                `Model.fit`, or `lockstep.distribute.coordinator.ClusterCoordinator(strategy).schedule(fn)`.
 
         Source: tf.distribute.ParameterServerStrategy.
         """
+        if self._is_scheduled():
+            from lockstep.distribute._options import run_options
+            from lockstep.distribute._program import Program
+            from lockstep.distribute._run import check_call
+
+            run_options(options)
+            given, by_name = check_call(fn, args, kwargs)
+            return Program.convert(fn)(*given, **by_name)
         self._demand_alone("strategy.run")
         return super().run(fn, args, kwargs, options)
+
+    def reduce(self, reduce_op: ReduceOp | str, value: Any, axis: int | None) -> Any:
+        """Combines the values of a worker's replicas, of which there is one; see `Strategy.reduce`."""
+        if not self._is_scheduled():
+            return super().reduce(reduce_op, value, axis)
+        from lockstep.distribute._coordinator.reduction import reduced
+
+        return reduced(reduce_op, value, axis)
+
+    def gather(self, value: Any, axis: int) -> Any:
+        """Puts the values of a worker's replicas after each other, of which there is one; see `Strategy.gather`."""
+        if not self._is_scheduled():
+            return super().gather(value, axis)
+        from lockstep.distribute._context import get_replica_context
+
+        context = get_replica_context()
+        assert context is not None
+        return context.all_gather(value, axis)
+
+    def _is_scheduled(self) -> bool:
+        """Returns whether a function that was scheduled is being traced."""
+        scope = running_scope()
+        return scope is not None and scope.strategy is self
 
     def _demand_alone(self, what: str) -> None:
         if self._servers is not None:
@@ -128,6 +180,17 @@ class ParameterServerStrategy(Strategy):
                 "ClusterCoordinator(strategy).schedule(fn), or MultiWorkerMirroredStrategy."
             )
 
+    def _coordinator(self) -> Any:
+        """Returns the coordinator of this strategy."""
+        from lockstep.distribute._coordinator.coordinator import ClusterCoordinator
+
+        return ClusterCoordinator(self)
+
+    def _scheduler(self) -> Callable[[], Any] | None:
+        """Returns what makes the coordinator, for a process that is none of the cluster's tasks; `None` without one."""
+        resolver = self.cluster_resolver
+        return self._coordinator if resolver is not None and _is_outside(resolver) else None
+
     @contextlib.contextmanager
     def scope(self) -> Generator[Strategy]:
         """Opens the context in which models are made for this strategy.
@@ -135,13 +198,14 @@ class ParameterServerStrategy(Strategy):
         Raises:
             StartupOrderError: If the scope of another strategy is open.
         """
+        from lockstep._engine.keras import binding, ownership
+        from lockstep.distribute import _context
+
         if self._servers is None:
-            with super().scope():
+            with super().scope(), ownership.scope(self._demanded_replicas(), scheduler=self._scheduler()):
                 yield self
             return
-        from lockstep._engine.keras import binding, ownership
         from lockstep._engine.keras.servers.tables import tables_by
-        from lockstep.distribute import _context
 
         binding.install()
         replicas = self._demanded_replicas()
@@ -166,6 +230,11 @@ def _check_options(mode: str, staleness: int | None, replicas: int | None) -> No
                 f'{name} goes with mode="{goes_with}". Received: {name}={value} with mode="{mode}". Leave {name} out, '
                 "or choose that mode."
             )
+
+
+def _is_outside(resolver: ClusterResolver) -> bool:
+    """Returns whether this process is none of the tasks of a cluster with servers: it may coordinate them."""
+    return resolver.task is None and "ps" in resolver.cluster_spec().jobs
 
 
 def _own_task(resolver: ClusterResolver) -> Task | None:

@@ -24,6 +24,7 @@ from lockstep.distribute._again import Again
 from lockstep.distribute._arguments import OWN, OWN_SCALAR, Fixed, Numbers, Shapes, rows_of
 from lockstep.distribute._collectives import Traced
 from lockstep.distribute._context import ReplicaContext
+from lockstep.distribute._replica_values import is_own
 from lockstep.distribute._trace import Known, Made, Trace
 from lockstep.distribute._values import PerReplica, Shape
 
@@ -290,8 +291,6 @@ class Program:
 
 
 def _kind(variable: Variable) -> str:
-    from lockstep.distribute._variables import is_own
-
     return _ROW if is_own(variable) else _WHOLE
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from lockstep._types import PyTree
 from lockstep.cluster_resolver import ClusterResolver
 from lockstep.distribute import _context
+from lockstep.distribute._former import FormerMethods
 from lockstep.distribute._input import DistributedDataset, InputOptions
 from lockstep.distribute._options import demand_together
-from lockstep.distribute._values import local_results
+from lockstep.distribute._values import demand_arrays, local_results
 from lockstep.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -27,15 +28,11 @@ if TYPE_CHECKING:
 _ELSEWHERE = {
     "experimental_run_v2": "It is called run.",
     "experimental_make_numpy_dataset": "Use Dataset.from_tensor_slices, and experimental_distribute_dataset.",
-    "make_dataset_iterator": "Use iter(strategy.experimental_distribute_dataset(dataset)).",
-    "make_input_fn_iterator": "Use iter(strategy.distribute_datasets_from_function(dataset_fn)).",
-    "group": "Use tf.group(*strategy.experimental_local_results(value)).",
-    "unwrap": "It is called experimental_local_results.",
     "update_config_proto": "There are no sessions; leave it out.",
 }
 
 
-class Strategy:
+class Strategy(FormerMethods):
     """A set of replicas, one per device, that train a model together.
 
     Models created, loaded or compiled under `scope()` train, evaluate and predict on all of them. Whatever their
@@ -60,8 +57,12 @@ class Strategy:
 
     @property
     def num_replicas_in_sync(self) -> int:
-        """Number of replicas, over all workers: as many devices as there are."""
-        return self._demanded_replicas().count
+        """Number of replicas, over all workers: as many devices as there are.
+
+        One in a `train_step(self, data)` of Keras 2, which sees the whole batch: what is divided by it there is a mean
+        over the batch already.
+        """
+        return 1 if _context.sees_whole_batch() else self._demanded_replicas().count
 
     @property
     def is_chief(self) -> bool:
@@ -127,10 +128,12 @@ class Strategy:
             options: How elements are handed out.
 
         Raises:
-            ArgumentError: If it returns no dataset.
+            ArgumentError: If it returns no dataset, or options do not go together.
         """
         from lockstep._engine.input.distributed import of_function
 
+        if options is not None:
+            options.check_for_function()
         is_per_replica = options is not None and options.is_per_replica
         return DistributedDataset(of_function(dataset_fn, self._demanded_replicas(), is_per_replica), options)
 
@@ -234,6 +237,7 @@ class Strategy:
         """
         from lockstep.distribute._collectives import gather
 
+        demand_arrays("gather", value)
         return gather(self._demanded_replicas(), self._with_values(value), axis)
 
     def experimental_distribute_values_from_function(self, value_fn: Callable[[ValueContext], Any]) -> Any:

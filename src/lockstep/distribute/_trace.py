@@ -16,10 +16,11 @@ from lockstep._engine.step import sequential_emulation, tape
 from lockstep._engine.step.replica_invariance import find_varying
 from lockstep._engine.step.replicas import AXIS
 from lockstep._nest import flatten
-from lockstep._types import PyTree, Variable
+from lockstep._types import PyTree
 from lockstep.distribute._again import Again
 from lockstep.distribute._arguments import Fixed
 from lockstep.distribute._context import ReplicaContext, as_replica
+from lockstep.distribute._replica_values import is_own
 from lockstep.distribute._values import is_variable
 from lockstep.errors import ArgumentError
 
@@ -203,9 +204,7 @@ class Trace:
         # With one replica nothing varies, whatever it asks for its number.
         is_one = self._context.num_replicas_in_sync == 1
         found = [varies and not is_one for varies in found]
-        varies = [
-            _is_own(first.variables[i]) and not is_one if i in first.variables else v for i, v in enumerate(found)
-        ]
+        varies = [is_own(first.variables[i]) and not is_one if i in first.variables else v for i, v in enumerate(found)]
         shapes = [aval.shape for aval in records[0].out_avals[:count]]
         changes = found[count : count + len(first.assigned)]  # What follows is kept for the next call.
         leaves = [_values_of(column) for column in zip(*(r.leaves for r in returned), strict=True)]
@@ -250,12 +249,6 @@ def _array_of(leaf: Any) -> Any:
     if isinstance(leaf, (jax.Array, np.ndarray, np.generic)):
         return jnp.asarray(leaf)
     return jnp.asarray(leaf.value) if is_variable(leaf) else None
-
-
-def _is_own(variable: Variable) -> bool:
-    from lockstep.distribute._variables import is_own
-
-    return is_own(variable)
 
 
 def _demand_alike(returned: Sequence[Returned]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from lockstep._engine.step.jaxprs import is_traced
 from lockstep._engine.step.replicas import Replicas
 from lockstep._nest import flatten
 from lockstep._types import PyTree
-from lockstep.errors import ArgumentError
+from lockstep.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
     from lockstep.distribute._collectives import Exchange
@@ -41,6 +42,38 @@ def reduce_op(value: ReduceOp | str) -> ReduceOp:
 
 
 Shape = tuple[int, ...]
+
+
+class UnsupportedValueError(UnsupportedError, NotImplementedError):
+    """A value is of a kind that a function does not take."""
+
+
+class Rows(abc.ABC):
+    """Rows of a larger array, which replicas add up by putting theirs after each other."""
+
+    @abc.abstractmethod
+    def added_up(self, gather: Callable[[Any], Any], divisor: int) -> Any:
+        """Returns the rows of all replicas, divided by a number.
+
+        Args:
+            gather: Returns arrays of all replicas after each other, along their first axis.
+            divisor: 1 for their sum.
+        """
+
+
+def is_rows(leaf: object) -> bool:
+    """Returns whether a value is rows of an array."""
+    return isinstance(leaf, Rows)
+
+
+def demand_arrays(call: str, value: PyTree) -> None:
+    """Raises `UnsupportedValueError` if there are rows of arrays in a structure."""
+    kinds = {type(leaf).__name__ for leaf in flatten(value, is_leaf=is_rows)[0] if is_rows(leaf)}
+    if kinds:
+        raise UnsupportedValueError(
+            f"{call} does not support {kinds.pop()}, whose rows are of a larger array. Gather its values and indices, "
+            "or what tf.convert_to_tensor makes of it."
+        )
 
 
 class DistributedValues:
@@ -228,9 +261,9 @@ class InReplica(DistributedValues):
 
 def _several(kind: type) -> ArgumentError:
     return ArgumentError(
-        f"What is written for all replicas together needs one value. Received: a {kind.__name__}, which has one for "
-        "each replica. Use strategy.reduce, strategy.gather or strategy.experimental_local_results; or pass it to "
-        "strategy.run, whose function gets one replica's."
+        "What is written for all replicas together, not inside a replica context, needs one value. Received: a "
+        f"{kind.__name__}, which has one for each replica. Use strategy.reduce, strategy.gather or "
+        "strategy.experimental_local_results; or pass it to strategy.run, whose function gets one replica's."
     )
 
 
@@ -274,7 +307,8 @@ def is_variable(value: PyTree) -> bool:
 
 def _all_have(value: PyTree, replicas: Replicas) -> bool:
     """Returns whether all replicas are known to have a value: variables, and what `run` has returned."""
-    return is_variable(value) or (isinstance(value, jax.Array) and value.sharding == replicas.whole)
+    # In an outer trace there is one value for all.
+    return is_variable(value) or is_traced(value) or (isinstance(value, jax.Array) and value.sharding == replicas.whole)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ from lockstep._types import Array, PyTree, Variable
 from lockstep.distribute import _context
 from lockstep.distribute._again import Again
 from lockstep.distribute._context import ReplicaContext
-from lockstep.distribute._values import is_variable
+from lockstep.distribute._replica_values import aggregation, is_own, keep_apart
+from lockstep.distribute._values import PerReplica, is_variable
 from lockstep.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -37,38 +38,6 @@ if TYPE_CHECKING:
 # added: the variable's value plus something of each replica; set: a value of each replica; together: assigned in a
 # merge_call, for all replicas; own: each replica keeps what it assigns.
 Way = Literal["added", "set", "together", "own"]
-
-
-_APART = "_lockstep_apart"
-
-
-def is_own(variable: Variable) -> bool:
-    """Returns whether each replica has a value of its own, which are combined when it is read."""
-    return variable.synchronization == "on_read" or is_apart(variable)
-
-
-def is_apart(variable: Variable) -> bool:
-    """Returns whether replicas have assigned different values to a variable that lets each keep its own.
-
-    That is a `tf.Variable` without aggregation: whoever reads it in cross-replica context gets the first replica's.
-    """
-    return getattr(variable, _APART, False)
-
-
-def keep_apart(variable: Variable) -> bool:
-    """Lets each replica keep its own value from now on; returns whether the variable allows it."""
-    # Keras' own variables do not: a layer that says nothing of its weights is wrong on several replicas.
-    allows = variable.aggregation == "none" and getattr(variable, "keeps_replica_values", False)
-    if allows:
-        setattr(variable, _APART, True)
-    return allows
-
-
-def aggregation(variable: Variable) -> str:
-    """Returns how values of replicas are combined; of batch normalisation's moving averages as tf.keras does it."""
-    # tf.keras' layer makes these with aggregation MEAN; Keras 3 says nothing of them, which would be an error here.
-    is_moving = variable.path.endswith(("/moving_mean", "/moving_variance"))
-    return "mean" if variable.aggregation == "none" and is_moving else variable.aggregation
 
 
 @dataclass(frozen=True)
@@ -207,8 +176,12 @@ class Scope(keras.StatelessScope):
         outer = None if self.original_scope is None else self.original_scope.get_current_value(variable)
         if outer is not None:
             return outer
+        known = variable._value
+        if isinstance(known, PerReplica):
+            # Of this trace, which does not stand: only shape and type count.
+            return known.values[0]
         # Keras' regularizers take it as it is, also of a variable that has no value yet.
-        return variable._value if variable._value is not None else _first_value(variable)
+        return known if known is not None else _first_value(variable)
 
     def add_update(self, update: tuple[Any, Any]) -> None:
         """Takes what is assigned to a variable."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from lockstep.distribute._arguments import Fixed as Fixed
 from lockstep.distribute._collectives import enter_replica as enter_replica
+from lockstep.distribute._context import cross_replica as cross_replica
 from lockstep.distribute._context import default as default
 from lockstep.distribute._context import demand_replica_context as demand_replica_context
 from lockstep.distribute._context import experimental_set_strategy as experimental_set_strategy
+from lockstep.distribute._context import whole_batch as whole_batch
 from lockstep.distribute._devices import default_devices as default_devices
 from lockstep.distribute._devices import device_or_host as device_or_host
 from lockstep.distribute._extended import StrategyExtended as StrategyExtended
@@ -19,6 +21,8 @@ from lockstep.distribute._values import DistributedValues as DistributedValues
 from lockstep.distribute._values import InReplica as InReplica
 from lockstep.distribute._values import Mirrored as Mirrored
 from lockstep.distribute._values import PerReplica as PerReplica
+from lockstep.distribute._values import Rows as Rows
+from lockstep.distribute._values import UnsupportedValueError as UnsupportedValueError
 from lockstep.distribute._values import is_variable as is_variable
 from lockstep.distribute._variables import Scope as Scope
 from lockstep.distribute._variables import Tape as Tape
@@ -34,9 +38,12 @@ __all__ = [
     "Mirrored",
     "PerReplica",
     "Program",
+    "Rows",
     "StrategyExtended",
     "Scope",
     "Tape",
+    "UnsupportedValueError",
+    "cross_replica",
     "default",
     "default_devices",
     "demand_replica_context",
@@ -44,4 +51,5 @@ __all__ = [
     "enter_replica",
     "experimental_set_strategy",
     "is_variable",
+    "whole_batch",
 ]

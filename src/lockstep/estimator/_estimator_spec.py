@@ -114,7 +114,7 @@ class EstimatorSpec(_EstimatorSpec):
     """The result of a model_fn. Training needs `loss` and `train_op`, evaluation `loss`, prediction `predictions`.
 
     Args:
-        mode: The mode that the model_fn was called for, of `ModeKeys`.
+        mode: The mode that the model_fn was called for, of `ModeKeys`; `None` for that of this call.
         predictions: A tensor, or a dict of tensors, with a row for each example. Text may be among them.
         loss: One number, of shape () or (1,).
         train_op: The result of an optimizer's minimize or apply_gradients, or a tf.group of them.
@@ -138,7 +138,7 @@ class EstimatorSpec(_EstimatorSpec):
 
     def __new__(
         cls,
-        mode: str,
+        mode: str | None,
         predictions: PyTree | None = None,
         loss: Tensor | None = None,
         train_op: object | None = None,
@@ -151,6 +151,9 @@ class EstimatorSpec(_EstimatorSpec):
         prediction_hooks: Iterable[Any] | None = None,
     ) -> EstimatorSpec:
         """Checks and makes one."""
+        if mode is None:
+            # TensorFlow's takes it from a model_fn that has no argument `mode`.
+            mode = _mode_of_call()
         if mode not in MODES:
             raise ArgumentError(f"mode must be the one that the model_fn was called with. Received: {mode!r}.")
         checked, checked_loss = _check_predictions(predictions, mode), _check_loss(loss, mode)
@@ -198,6 +201,13 @@ class EstimatorSpec(_EstimatorSpec):
             )
         # Checked again, unlike a NamedTuple's own.
         return EstimatorSpec(**{**self._asdict(), **kwargs})
+
+
+def _mode_of_call() -> str | None:
+    from lockstep.estimator._model_fn.scope import current
+
+    scope = current()
+    return None if scope is None else scope.mode
 
 
 def _check_loss(loss: Tensor, mode: str) -> Any:

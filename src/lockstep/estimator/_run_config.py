@@ -111,7 +111,7 @@ class RunConfig:
             are `None` or 0, there are no checkpoints.
         session_config: `None`, or a tf.compat.v1.ConfigProto, whose settings change nothing.
         keep_checkpoint_max: Number of checkpoints to keep; 0 or `None` for all.
-        keep_checkpoint_every_n_hours: Hours between checkpoints that are kept for good.
+        keep_checkpoint_every_n_hours: Hours between checkpoints that are kept for good; with `None` none is.
         log_step_count_steps: Steps between messages of speed and loss; `None` for no messages.
         train_distribute: A `lockstep.distribute.Strategy` to train with.
         device_fn: Must be `None`: strategies place variables.
@@ -149,7 +149,7 @@ class RunConfig:
     save_checkpoints_secs: float | None
     session_config: ConfigProto | None
     keep_checkpoint_max: int | None
-    keep_checkpoint_every_n_hours: float
+    keep_checkpoint_every_n_hours: float | None
     log_step_count_steps: int | None
     train_distribute: Strategy | None
     device_fn: None
@@ -180,7 +180,7 @@ class RunConfig:
         save_checkpoints_secs: float | None = _DEFAULT,
         session_config: ConfigProto | None = None,
         keep_checkpoint_max: int | None = 5,
-        keep_checkpoint_every_n_hours: float = 10000,
+        keep_checkpoint_every_n_hours: float | None = 10000,
         log_step_count_steps: int | None = 100,
         train_distribute: Strategy | None = None,
         device_fn: None = None,
@@ -342,7 +342,7 @@ _UNSUPPORTED: dict[str, tuple[str, Callable[[Any], bool], str]] = {
     ),
     "protocol": ('"grpc"', lambda value: value == "grpc", "Strategies choose how tasks talk: CommunicationOptions."),
 }
-_NEVER_NONE = ("keep_checkpoint_every_n_hours", "session_creation_timeout_secs", "checkpoint_save_graph_def")
+_NEVER_NONE = ("session_creation_timeout_secs", "checkpoint_save_graph_def")
 
 
 def _check(name: str, value: object) -> Any:

@@ -14,6 +14,7 @@ _CORES = (
     "XLA runs on all cores. To use fewer, start the process under taskset; to make several devices of one CPU, call "
     "lockstep.config.set_logical_cpu_devices."
 )
+_THREADS = ("inter_op_parallelism_threads", "intra_op_parallelism_threads")
 _MEMORY = "Set XLA_PYTHON_CLIENT_MEM_FRACTION in the environment instead, such as 0.5."
 _DEVICES = "Set CUDA_VISIBLE_DEVICES in the environment, or JAX_PLATFORMS=cpu to use no GPU."
 _LOGGING = "Use jax.log_compiles() to see what is compiled; sharding.device_set of an array says where it is."
@@ -108,7 +109,7 @@ class ConfigProto(_Settings):
         allow_soft_placement: May be set: JAX computes where the values are.
         log_device_placement: Must stay false, the default.
         gpu_options: `GPUOptions`.
-        inter_op_parallelism_threads: Must stay 0, the default: XLA runs on all cores.
+        inter_op_parallelism_threads: Must stay 0, the default, or be at least the number of cores: XLA runs on all.
         intra_op_parallelism_threads: See `inter_op_parallelism_threads`.
         isolate_session_state: May be set: there are no sessions that could share state.
         device_count: Must stay {}, the default, or be {"GPU": 0} where JAX has no GPU to use.
@@ -135,7 +136,8 @@ class ConfigProto(_Settings):
     def __setattr__(self, name: str, value: object) -> None:
         """Checks a setting."""
         # The usual way to keep TensorFlow off GPUs changes nothing where there are none.
-        if name == "device_count" and value == {"GPU": 0} and not local_devices.gpu_count():
+        is_no_gpu = name == "device_count" and value == {"GPU": 0} and not local_devices.gpu_count()
+        if is_no_gpu or (name in _THREADS and isinstance(value, int) and value >= (os.cpu_count() or 1)):
             object.__setattr__(self, name, value)
         elif name != "gpu_options":
             super().__setattr__(name, value)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -317,8 +318,9 @@ class Training:
             return os.path.join(directory, f"{basename}-{step}")
         if key not in self._stores:
             config = self._config
+            hours = config.keep_checkpoint_every_n_hours
             self._stores[key] = checkpoint.CheckpointStore(
-                directory, basename, config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours
+                directory, basename, config.keep_checkpoint_max, math.inf if hours is None else hours
             )
         store = self._stores[key]
         with self._defer_save_errors():

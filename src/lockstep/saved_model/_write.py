@@ -109,7 +109,7 @@ class _Content:
                 if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]
                     raise ArgumentError(f"The name of a {kind} is text. Received: {name!r}.")
         self._variables = _arrays.as_variables(variables)
-        self._assets = {name: Path(source) for name, source in (assets or {}).items()}
+        self._assets = {name: Path(os.fsdecode(source)) for name, source in (assets or {}).items()}
         # Before anything is traced, which may take minutes.
         for name, source in self._assets.items():
             _check_asset(name, source)

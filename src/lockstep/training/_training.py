@@ -1,4 +1,4 @@
-"""What callbacks of `Program.fit` see of it, and a function as such a callback."""
+"""Shows callbacks of `Program.fit` its progress, and makes a callback of a function as such a callback."""
 
 from __future__ import annotations
 

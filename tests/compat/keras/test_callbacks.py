@@ -12,7 +12,7 @@ import lockstep
 import lockstep.compat.tensorflow.keras as tf_keras
 from lockstep._engine.keras.callbacks import _WRITERS
 from lockstep.errors import ArgumentError, UnsupportedError
-from tests.compat.keras import small
+from tests.compat.keras import plain, small
 
 
 def fit(epochs: int, *callbacks: keras.callbacks.Callback, model: keras.Model | None = None) -> keras.Model:
@@ -91,26 +91,29 @@ def test_what_cannot_be_honoured(arguments: dict[str, object], error: type[Excep
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_of_strategy", [False, True])
-def test_backup(is_of_strategy: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["of TensorFlow's names", "of a strategy", "of plain Keras"])
+def test_backup(kind: str, tmp_path: Path) -> None:
     assert tf_keras.callbacks.experimental.BackupAndRestore is tf_keras.callbacks.BackupAndRestore
     backup = tf_keras.callbacks.BackupAndRestore(tmp_path, "epoch", False)
-    fit(2, backup, model=made(is_of_strategy))
-    continued = fit(3, tf_keras.callbacks.BackupAndRestore(tmp_path), model=made(is_of_strategy))
+    fit(2, backup, model=made(kind))
+    continued = fit(3, tf_keras.callbacks.BackupAndRestore(tmp_path), model=made(kind))
     # The exact one knows the history, too.
-    assert continued.history.epoch == ([0, 1, 2] if is_of_strategy else [2])
+    assert continued.history.epoch == ([2] if kind == "of plain Keras" else [0, 1, 2])
     assert int(continued.optimizer.iterations) == 12
 
 
-def made(is_of_strategy: bool) -> keras.Model:
-    if not is_of_strategy:
+def made(kind: str) -> keras.Model:
+    if kind == "of TensorFlow's names":
         return small.model()
+    if kind == "of plain Keras":
+        return plain.classifier()
     with lockstep.distribute.MirroredStrategy().scope():
         return small.model()
 
 
-def test_a_backup_before_preemption_needs_a_strategy(tmp_path: Path) -> None:
+def test_a_backup_before_preemption_needs_our_loop(tmp_path: Path) -> None:
     backup = tf_keras.callbacks.BackupAndRestore(tmp_path, save_before_preemption=True)
     with pytest.raises(UnsupportedError, match="save_before_preemption"):
-        fit(1, backup)
-    fit(1, backup, model=made(True))
+        fit(1, backup, model=made("of plain Keras"))
+    fit(1, backup)
+    fit(1, backup, model=made("of a strategy"))

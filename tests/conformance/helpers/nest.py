@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import lockstep.compat.tensorflow as tf
 from lockstep.compat.tensorflow.nest import assert_same_structure as assert_same_structure
 from tests.conformance.absent import Absent
 
 
 def is_nested(structure: Any) -> bool:
-    return isinstance(structure, (tuple, Mapping))
+    # A shape, which is a tuple here, is a leaf.
+    return isinstance(structure, (tuple, Mapping)) and not isinstance(structure, tf.TensorShape)
 
 
 def flatten(structure: Any) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -109,3 +110,16 @@ def test_devices_that_jax_split_by_itself_are_refused_if_they_would_hang(job: Jo
         pytest.skip("this machine has threads enough for 16 devices")
     assert task.wait() == 1
     assert "StartupOrderError: 16 virtual CPU devices need a thread pool of at least 32" in task.err
+
+
+def test_gpus_are_counted_without_the_drivers_list(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A sandbox may hide the folder of the driver, and show the devices."""
+    monkeypatch.setattr(local_devices, "_NVIDIA", tmp_path / "hidden")
+    monkeypatch.setattr(local_devices, "_DEVICES", tmp_path)
+    assert local_devices.nvidia_gpus() == 0
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    assert local_devices.nvidia_gpus() == 2
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "0000:01:00.0").mkdir()
+    assert local_devices.nvidia_gpus() == 1

@@ -197,7 +197,11 @@ def of_function(
         numbers = range(index * each, (index + 1) * each)
         datasets = [dataset_of(InputContext(replicas.count, i, replicas.count)) for i in numbers]
         # Elements go to replicas in turn.
-        return Dataset.choose_from_datasets(datasets, Dataset.range(each).repeat()) if each > 1 else datasets[0]
+        if each == 1:
+            return datasets[0]
+        # Of their own class, whose elements are what the program expects.
+        kind = datasets[0]._kind  # pyright: ignore[reportPrivateUsage]
+        return kind.choose_from_datasets(datasets, kind.range(each).repeat())
 
     def dataset_of(context: InputContext) -> Dataset:
         dataset = function(context)

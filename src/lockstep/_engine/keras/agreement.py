@@ -1,4 +1,4 @@
-"""What workers compare before and during a run of a model, and take over from the chief."""
+"""Compares what workers have before and during a run of a model, and takes over what is the chief's."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Keras has no extension point for its training loop. So the first scope that is opened wraps the six public methods of
 the JAX trainer, its constructor and `compile`, and the functions that save models. For any other model the wrappers
-only call Keras' own.
+only call Keras' own. (`lockstep.compat` wraps them when a model of its programs is compiled: see `place_models`.)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from keras.src.utils import traceback_utils
 
 from lockstep._engine.keras import saving, trainer
 from lockstep._engine.keras.fit import fit
-from lockstep._engine.keras.ownership import claim, ownership
+from lockstep._engine.keras.ownership import claim, ownership_for_run
 
 _METHODS: dict[str, Callable[..., Any]] = {
     "fit": fit,
@@ -50,7 +50,7 @@ def _dispatch(name: str, theirs: Callable[..., Any], ours: Callable[..., Any]) -
 
     @functools.wraps(theirs)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        owned = ownership(self)
+        owned = ownership_for_run(self)
         if owned is None:
             return theirs(self, *args, **kwargs)
         if owned.servers is None:

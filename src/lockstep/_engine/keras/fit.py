@@ -76,8 +76,7 @@ def fit(
 
         # ---- Compile: the model's own train_step, for its replicas; traced when the first batch comes ----
         trainer.build(model, source)
-        program = programs.train_program(model, owned)
-        state = ModelState(model, owned, program, TRAIN)
+        program, state = _training(model, owned)
         feed = trainer.make_feed(source, program, owned, steps_per_epoch)
 
         # ---- Callbacks: those that write files run on the chief only ----
@@ -90,6 +89,18 @@ def fit(
         call = ModelFit(model, owned, feed, program, called, validation, epochs, initial_epoch, class_weight)
         EpochDriver(call, state, program, feed, called, runtime, log_directory(callbacks)).run()
     return model.history
+
+
+def _training(model: Model, owned: Ownership) -> tuple[Any, ModelState]:
+    """Returns the training step of a model, and its variables as the state of it."""
+    if owned.scheduler is not None:
+        # Imported here: most programs have no parameter servers.
+        from lockstep._engine.keras.servers.scheduled import ScheduledProgram, ScheduledState
+
+        scheduled = ScheduledProgram(model, owned.scheduler(), owned.replicas.runtime)
+        return scheduled, ScheduledState(model, owned, scheduled)
+    program = programs.train_program(model, owned)
+    return program, ModelState(model, owned, program, TRAIN)
 
 
 class EpochDriver:

@@ -38,7 +38,10 @@ def make_source(owned: Ownership, call: str, model: Model, x: PyTree, **argument
     """Returns the source of a call's data."""
     # Sources may draw random numbers as soon as they are looked at, so all workers first take the chief's random state.
     random_state.follow_chief(owned.replicas.runtime, call)
-    return source_of(dataset_of(x), owned.replicas, programs.is_compiled(model), **arguments)
+    # What workers without a program compute travels from here.
+    is_scheduled = owned.scheduler is not None and call == "fit"
+    divides = not is_scheduled and programs.is_compiled(model)
+    return source_of(dataset_of(x), owned.replicas, divides, **arguments)
 
 
 def make_feed(source: Source, program: Program, owned: Ownership, steps: int | None) -> Feed:

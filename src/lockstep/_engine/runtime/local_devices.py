@@ -87,6 +87,7 @@ def _pool() -> int:
 
 
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
+_DEVICES = Path("/dev")
 _PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 
 
@@ -105,6 +106,13 @@ def gpu_count() -> int:
         return 0
 
 
+def nvidia_gpus() -> int:
+    """Returns how many GPUs of NVIDIA this machine has, whether or not JAX can use them."""
+    # Some sandboxes show the devices, and not the driver's own list of them.
+    listed = len(list(_NVIDIA.iterdir())) if _NVIDIA.is_dir() else 0
+    return listed or len([d for d in _DEVICES.glob("nvidia*") if d.name.removeprefix("nvidia").isdecimal()])
+
+
 def _usable_gpus() -> int:
     """Returns how many of NVIDIA's GPUs JAX has a plugin for, and the environment does not hide."""
     platforms = os.environ.get("JAX_PLATFORMS", "")
@@ -112,7 +120,7 @@ def _usable_gpus() -> int:
         platforms and not {"cuda", "gpu"} & {*platforms.split(",")}
     ):
         return 0
-    present = len(list(_NVIDIA.iterdir())) if _NVIDIA.is_dir() else 0
+    present = nvidia_gpus()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return present

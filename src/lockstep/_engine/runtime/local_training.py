@@ -38,6 +38,11 @@ def note_join(strategy: Any, workers: int) -> None:
     _joined = _Joined(weakref.ref(strategy), type(strategy).__name__, workers)
 
 
+def has_joined() -> bool:
+    """Returns whether this process trains with others."""
+    return _joined is not None
+
+
 def note_scope(strategy: Any) -> None:
     """Notes that a scope of a strategy was opened."""
     if _joined is not None and _joined.strategy() is strategy:

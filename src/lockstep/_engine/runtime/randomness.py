@@ -8,28 +8,54 @@ from __future__ import annotations
 
 import base64
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+_Get = Callable[[], np.random.RandomState | None]
+_Set = Callable[[np.random.RandomState | None], None]
+_more: dict[str, tuple[_Get, _Set]] = {}
+
+
+def include(name: str, get: _Get, set: _Set) -> None:
+    """Makes a generator of the process part of the global random state; `None` stands for one that is not there yet."""
+    _more[name] = get, set
+
 
 def snapshot() -> dict[str, Any]:
     """Returns the global random state as plain JSON values."""
     version, words, gauss = random.getstate()
-    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    more = {name: _numpy_state(found) for name, (get, _) in _more.items() if (found := get()) is not None}
     return {
         "python": [version, _text(words), gauss],
-        "numpy": [str(name), _text(keys), int(position), int(has_gauss), float(cached)],
+        "numpy": _numpy_state(np.random),
+        **({"more": more} if more else {}),
     }
+
+
+def _numpy_state(generator: Any) -> list[Any]:
+    name, keys, position, has_gauss, cached = generator.get_state(legacy=True)
+    return [str(name), _text(keys), int(position), int(has_gauss), float(cached)]
 
 
 def restore(state: dict[str, Any]) -> None:
     """Makes `state`, from `snapshot`, the global random state of this process."""
     version, words, gauss = state["python"]
     random.setstate((version, tuple(_words(words).tolist()), gauss))
-    name, keys, position, has_gauss, cached = state["numpy"]
-    np.random.set_state((name, _words(keys), position, has_gauss, cached))
+    _set_numpy_state(np.random, state["numpy"])
+    for name, (_, set_generator) in _more.items():
+        saved = state.get("more", {}).get(name)
+        generator = None if saved is None else np.random.RandomState(0)
+        if generator is not None:
+            _set_numpy_state(generator, saved)
+        set_generator(generator)
+
+
+def _set_numpy_state(generator: Any, saved: Any) -> None:
+    name, keys, position, has_gauss, cached = saved
+    generator.set_state((name, _words(keys), position, has_gauss, cached))
 
 
 def seeded(seed: int) -> dict[str, Any]:

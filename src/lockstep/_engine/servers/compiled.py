@@ -45,7 +45,7 @@ def coarse_bucket(count: int) -> int:
 
 
 class Rates:
-    """What an optimizer's clock gives at each step, from `first` on: rows that are behind read it again."""
+    """Returns what an optimizer's clock gives at each step, from `first` on: rows that are behind read it again."""
 
     def __init__(self, program: Program, iteration: int) -> None:
         self._clock = load(program.clock)

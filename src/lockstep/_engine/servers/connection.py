@@ -121,7 +121,7 @@ BEAT_FRAME = HEADER.pack(BEAT, 0, 0)
 
 
 class Service(Protocol):
-    """What a listening task does with those that have been admitted."""
+    """Serves those that a listening task has admitted."""
 
     def arrive(self, task: str, incarnation: str) -> str | None:
         """Returns why a task cannot take part now, or `None`."""

@@ -114,6 +114,8 @@ class Coordinator:
         # Servers whose process has been started again, and that have no state.
         self._empty: set[str] = set()
         self._has_ended = False
+        # Workers without a program, which compute functions of the chief's `ClusterCoordinator`.
+        self._serving: set[str] = set()
         self._connections = 0
         self._handlers: dict[str, Callable[[str, Message], Message]] = {
             "begin": self._begin,
@@ -125,6 +127,7 @@ class Coordinator:
             "result": self._result,
             "failed": self._failed,
             "state": self._state,
+            "serves": self._serves,
         }
 
     # Of all tasks ----------------------------------------------------------------------------------------------------
@@ -345,11 +348,26 @@ class Coordinator:
         with self._changed:
             return [name for name, peer in self._peers.items() if peer.is_connected]
 
-    def wait_until_left(self, seconds: float) -> list[str]:
-        """Waits until all other tasks have ended; returns those that have not, after `seconds`."""
+    def workers(self, seconds: float) -> tuple[list[str], list[str]]:
+        """Waits up to `seconds` for a worker; returns those that are there, without and with a program."""
         end = self._clock() + seconds
         with self._changed:
-            while (here := [n for n, p in self._peers.items() if p.is_connected]) and self._clock() < end:
+            while True:
+                here = [n for n, p in self._peers.items() if p.is_connected and n not in self._servers]
+                left = end - self._clock()
+                if here or left <= 0:
+                    return [n for n in here if n in self._serving], [n for n in here if n not in self._serving]
+                self._changed.wait(min(left, _ANSWER_SECONDS))
+
+    def wait_until_left(self, seconds: float) -> list[str]:
+        """Waits until all other tasks that give signs of life have ended; returns those that have not in `seconds`."""
+        end = self._clock() + seconds
+
+        def is_here(peer: _Peer) -> bool:
+            return peer.is_connected and self._clock() - peer.seen <= self._limits.silence
+
+        with self._changed:
+            while (here := [n for n, p in self._peers.items() if is_here(p)]) and self._clock() < end:
                 self._changed.wait(min(_ANSWER_SECONDS, max(0.0, end - self._clock())))
             return here
 
@@ -538,6 +556,11 @@ class Coordinator:
             error = failure.attach_cause(PeerError(text), {"task": task, "type": record.get("type"), "message": text})
             self._error = self._error or error
             self._changed.notify_all()
+        return self._answer(None, "noted")
+
+    def _serves(self, task: str, message: Message) -> Message:
+        del message
+        self._serving.add(task)
         return self._answer(None, "noted")
 
     def _state(self, task: str, message: Message) -> Message:

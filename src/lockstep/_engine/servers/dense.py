@@ -37,7 +37,7 @@ class Group:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the arrays are flat."""
+        """Returns whether the arrays are flat."""
         return self.program.form != "whole"
 
     def part(self, name: str, which: int = 0) -> Array:

@@ -28,7 +28,7 @@ from lockstep.errors import ArgumentError, LockstepError, MissingTaskError, Peer
 _log = logging.getLogger("lockstep")
 _BEAT_SECONDS = 1.0
 _POLL_SECONDS = 1.0
-# The chief's own threads outlive its program for so long, for tasks that still learn that it has ended.
+# The chief's own threads outlive a program that fails for so long, for tasks that still learn of it.
 _GOODBYE_SECONDS = 5.0
 _RESTARTS_LEFT = "LOCKSTEP_RESTARTS_LEFT"
 
@@ -73,6 +73,26 @@ class Job:
         """Returns whether this process is a server."""
         return self.task.type == "ps"
 
+    def serves(self) -> None:
+        """Tells the chief that this worker has no program, and computes functions of its `ClusterCoordinator`."""
+        self._channel.ask(Message("serves"))
+
+    def workers(self, seconds: float) -> tuple[list[str], list[str]]:
+        """Waits up to `seconds` for a worker; returns those that are there, without and with a program.
+
+        It is the chief that asks.
+        """
+        assert self._coordinator is not None, "only the chief does this"
+        return self._coordinator.workers(seconds)
+
+    def ask_server(self, server: int, message: Message) -> Message:
+        """Returns a server's answer to a message, sent again for as long as a server may be silent.
+
+        Raises:
+            MissingTaskError: If it cannot be reached.
+        """
+        return self._group.links[server].ask(message, self._limits.silence)
+
     @classmethod
     def connect(cls, cluster: ClusterSpec, task: Task, limits: Limits | None = None) -> Job:
         """Makes this process part of the job; other tasks may come later.
@@ -93,7 +113,7 @@ class Job:
         servers = {f"ps {i}": cluster.task_address("ps", i) for i in cluster.task_indices("ps")}
         chief_address = cluster.task_address(chief.type, chief.index)
         secret = authentication.secret_from_environment()
-        agreed = {"chief": chief_address, "ps": list(servers.values())}
+        agreed = agreed_of(cluster)
         incarnation = secrets.token_hex(8)
         own = servers.get(str(task), chief_address if task == chief else "")
         caller = Caller(str(task), own, incarnation, agreed, secret)
@@ -175,7 +195,16 @@ class Job:
         Raises:
             MissingTaskError: If the chief has gone and does not come back within `LOCKSTEP_JOIN_TIMEOUT`.
         """
-        while self.is_server and not self._is_closed:
+        if self.is_server:
+            self.wait_until_ended()
+
+    def wait_until_ended(self) -> None:
+        """Waits, on a task that is not the chief, until the chief's program has ended.
+
+        Raises:
+            MissingTaskError: If the chief has gone and does not come back within `LOCKSTEP_JOIN_TIMEOUT`.
+        """
+        while not self._is_closed:
             answer = self._channel.ask(Message("state", {}))
             self._check()
             if answer.facts.get("ended"):
@@ -199,7 +228,8 @@ class Job:
         if self._coordinator is not None:
             if error is None and not failure.has_failed():
                 self._coordinator.end_job()
-                self._coordinator.wait_until_left(_GOODBYE_SECONDS)
+                # One that has joined lately may build its model still, and asks only then.
+                self._coordinator.wait_until_left(self._limits.leave)
         elif self._call is not None and error is None:
             with contextlib.suppress(LockstepError, Superseded):
                 self._call.flush()
@@ -354,6 +384,13 @@ def chief_of(cluster: ClusterSpec) -> Task:
         if job in cluster.jobs:
             return Task(job, cluster.task_indices(job)[0])
     raise ArgumentError("A job with parameter servers needs a chief or a worker. Received: a cluster of neither.")
+
+
+def agreed_of(cluster: ClusterSpec) -> dict[str, Any]:
+    """Returns the addresses that all tasks must have been given alike."""
+    chief = chief_of(cluster)
+    servers = [cluster.task_address("ps", i) for i in cluster.task_indices("ps")]
+    return {"chief": cluster.task_address(chief.type, chief.index), "ps": servers}
 
 
 def _restarts_left() -> bool:

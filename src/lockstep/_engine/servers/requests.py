@@ -1,4 +1,4 @@
-"""What workers ask of a parameter server, and what it answers: plain values, without sockets."""
+"""Defines what workers ask of a parameter server, and what it answers: plain values, without sockets."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Push:
 
 @dataclass
 class Pull:
-    """What a worker needs of one server.
+    """Holds what a worker needs of one server.
 
     Attributes:
         generation: Of the job.

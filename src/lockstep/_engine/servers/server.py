@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lockstep._engine.runtime.limits import Limits
+from lockstep._engine.servers.closures.store import PREFIX, VariableStore
 from lockstep._engine.servers.connection import Caller, FrameSocket, MessageChannel
 from lockstep._engine.servers.exchange import ExchangeCodec
 from lockstep._engine.servers.messages import (
@@ -45,12 +46,14 @@ class ServerService:
 
     Attributes:
         failure: The error that has ended this server, if one has: its main thread raises it.
+        store: What it holds for a `ClusterCoordinator`.
     """
 
     def __init__(self, index: int, state: ServerState | None = None) -> None:
         self.index = index
         self.state = state or ServerState(index)
         self.failure: BaseException | None = None
+        self.store = VariableStore()
         self._spec: JobSpec | None = None
         self._generation = -1
         self._lock = threading.Lock()
@@ -71,7 +74,8 @@ class ServerService:
 
     def handle(self, message: Message) -> Message:
         """Answers a message; an error that this server cannot go on with ends it."""
-        handler = self._handlers.get(message.kind)
+        is_closure = message.kind.startswith(PREFIX)
+        handler = self.store.handle if is_closure else self._handlers.get(message.kind)
         if handler is None:
             return Message("error", {"message": f"No server answers {message.kind!r:.40}."})
         try:

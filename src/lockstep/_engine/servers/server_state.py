@@ -26,7 +26,7 @@ Rows = dict[str, Array]
 
 
 class ServerState:
-    """What one server holds, and how it changes.
+    """Holds the state of one server, and changes it.
 
     Args:
         server: Its number.

@@ -28,7 +28,7 @@ from lockstep._types import Array, Batch, Jaxpr, PyTree, PyTreeDef, State
 
 WHOLE, PER_REPLICA = PartitionSpec(), PartitionSpec(AXIS)
 Carried = tuple[Any, Any]
-"""What compiled steps take and return in place of the state.
+"""Defines what compiled steps take and return in place of the state.
 
 First arrays that all replicas have alike, or that an optimizer's sharding divides; then arrays of which each replica
 has its own, with a first axis of replicas.

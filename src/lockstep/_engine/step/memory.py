@@ -17,7 +17,7 @@ from lockstep.errors import UnsupportedError
 
 @dataclass(frozen=True)
 class StepMemory:
-    """What a compiled step takes of each device's memory.
+    """Accounts for what a compiled step takes of each device's memory.
 
     Attributes:
         carried: Shapes, dtypes and shardings of what lies there between steps.

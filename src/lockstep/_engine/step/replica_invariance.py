@@ -62,6 +62,11 @@ def probe(value: Array, key: str) -> Array:
     return checkpoint_name(value, _PROBE + key)
 
 
+def is_probe(eqn: Equation) -> bool:
+    """Returns whether an equation is the mark of `probe`."""
+    return eqn.primitive.name == "name" and str(eqn.params["name"]).startswith(_PROBE)
+
+
 def find_varying(
     jaxprs: Jaxpr | Sequence[Jaxpr], inputs: Sequence[bool], axis: str, probes: dict[str, bool] | None = None
 ) -> list[bool]:

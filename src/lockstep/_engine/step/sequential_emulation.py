@@ -37,6 +37,7 @@ from lockstep._engine.step.jaxprs import (
 from lockstep._engine.step.protocol import Step
 from lockstep._engine.step.replica_invariance import find_varying
 from lockstep._engine.step.replicas import AXIS, Replicas
+from lockstep._engine.step.shapes import difference
 from lockstep._types import Array, Batch, Jaxpr, PyTree, PyTreeDef, State
 from lockstep.errors import ArgumentError, UnsupportedError
 
@@ -271,7 +272,8 @@ def _meet(meetings: Sequence[_Meeting]) -> list[list[Array]]:
         if len({v.shape for v in map(jnp.asarray, column)}) > 1:
             raise ArgumentError(
                 f"What replicas reduce must have one shape. Received: {[jnp.shape(v) for v in column]} in "
-                f"{eqn.primitive.name}. Reduce over the rows first, or use all_gather."
+                f"{eqn.primitive.name}.{difference([jnp.shape(v) for v in column])} Reduce over the rows first, or use "
+                "all_gather."
             )
     results = [rule(eqn, column) for column in columns]
     return [[result[i] for result in results] for i in range(len(meetings))]

@@ -52,7 +52,7 @@ _PIECES = ("t_0", "part_0")
 
 @dataclass(frozen=True)
 class Names:
-    """What was found for the variables of a program in a checkpoint of TensorFlow.
+    """Holds what was found for the variables of a program in a checkpoint of TensorFlow.
 
     Attributes:
         found: The name there, by the one here.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.compat.tensorflow._types import Argument
-from lockstep.errors import UnsupportedError
+from lockstep.distribute.internal import UnsupportedValueError
 
 # What computes with each class: it gets the function's name, the function and its arguments. Empty until a program uses
 # one of these classes, so that functions ask in vain for the price of a look at an empty dict.
@@ -33,7 +33,7 @@ class CompositeTensor(abc.ABC):
     __array_ufunc__ = None
 
     def __array__(self, *args: Argument, **kwargs: Argument) -> np.ndarray[Any, Any]:
-        raise UnsupportedError(
+        raise UnsupportedValueError(
             f"A {type(self).__name__} is not an array of one shape, which JAX and Keras compute with. Convert it "
             "before: to_tensor() of a ragged one, tf.sparse.to_dense() of a sparse one."
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import jax
 import numpy as np
 
 from lockstep._types import Tensor
@@ -15,12 +17,13 @@ from lockstep.compat.tensorflow._shape import TensorShape
 from lockstep.compat.tensorflow._spec import TypeSpec
 from lockstep.compat.tensorflow._tensor import as_host, constant_array
 from lockstep.compat.tensorflow._types import DTypeLike, ShapeLike
+from lockstep.distribute.internal import Rows
 from lockstep.errors import ArgumentError, UnsupportedError
 
 __all__ = ["IndexedSlices", "IndexedSlicesSpec"]
 
 
-class IndexedSlices(CompositeTensor):
+class IndexedSlices(CompositeTensor, Rows):
     """Rows of a tensor, whose other rows are zero; rows of one index are added up.
 
     Gradients are dense here: programs make and convert these themselves.
@@ -49,6 +52,11 @@ class IndexedSlices(CompositeTensor):
         """The spec of the rows."""
         return IndexedSlicesSpec(self.shape, self.dtype)
 
+    def added_up(self, gather: Callable[[Any], Any], divisor: int) -> IndexedSlices:
+        """Returns the rows of all replicas, divided by a number."""
+        values = gather(self.values)
+        return _of_parts(self.dense_shape, (values if divisor == 1 else values / divisor, gather(self.indices)))
+
     def consumers(self) -> list[Any]:
         """Returns an empty list: there is no graph."""
         return []
@@ -69,6 +77,23 @@ class IndexedSlices(CompositeTensor):
     def __repr__(self) -> str:
         shape = "" if self.dense_shape is None else f", dense_shape={self.dense_shape}"
         return f"IndexedSlices(indices={self.indices}, values={self.values}{shape})"
+
+
+def _of_parts(shape: Any, parts: Iterable[Any]) -> IndexedSlices:
+    """Returns slices of parts that JAX hands on, which need not be arrays."""
+    made = object.__new__(IndexedSlices)
+    made.values, made.indices = parts
+    made.dense_shape = None if shape is None else as_host(np.asarray(shape))
+    return made
+
+
+def _parts_of(slices: IndexedSlices) -> tuple[tuple[Any, Any], Any]:
+    shape = slices.dense_shape
+    return (slices.values, slices.indices), None if shape is None else tuple(shape.tolist())
+
+
+# So that programs take and return them; the shape of the whole is a part of the program.
+jax.tree_util.register_pytree_node(IndexedSlices, _parts_of, _of_parts)
 
 
 class IndexedSlicesSpec(TypeSpec):

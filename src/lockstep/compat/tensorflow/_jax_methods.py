@@ -195,7 +195,7 @@ class ExtensionMethod:
 
 
 class ExtensionProperty(ExtensionMethod):
-    """As `ExtensionMethod`, for an attribute that `method` computes."""
+    """Adds an attribute that `method` computes, as `ExtensionMethod` adds a method."""
 
     def __get__(self, array: Array, owner: type) -> Any:
         found = super().__get__(array, owner)

@@ -11,7 +11,7 @@ from lockstep._types import Tensor
 
 
 class _Source(NamedTuple):
-    """What a result of a softmax or a sigmoid was made of.
+    """Remembers what a result of a softmax or a sigmoid was made of.
 
     Attributes:
         result: The result, which the record does not keep alive.

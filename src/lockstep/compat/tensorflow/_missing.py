@@ -26,14 +26,6 @@ GRADIENT = (
     "functions of strategy.run. Second derivatives: a tape in a tape, or tape.jacobian. Derivatives of functions: "
     "jax.value_and_grad(loss_fn)(weights), jax.hessian."
 )
-_COORDINATOR = (
-    "Every task of the cluster runs the same program here, and the chief's Model.fit shares its batches among the "
-    "workers: use tf.distribute.ParameterServerStrategy and Model.fit; see docs/parameter_servers.md."
-)
-_SERVER = (
-    "Strategies start what they need from TF_CONFIG, also on tasks of type ps, whose fit serves until the chief's has "
-    "ended: leave it out, and run the same program on every task."
-)
 _TPU = (
     "Use tf.distribute.MirroredStrategy for the TPU cores of one host; MultiWorkerMirroredStrategy for several hosts."
 )
@@ -52,6 +44,11 @@ _LITE = (
     "It serves models and does not train them. Save with model.export(path) and convert where TensorFlow is installed."
 )
 
+_PARTITIONER = (
+    "Variables are whole, but for tables of tf.distribute.ParameterServerStrategy(variable_partitioner=...): leave the "
+    "partitioner out."
+)
+
 # By TensorFlow's full names, as programs write them.
 ADVICE: dict[str, str] = {
     "tf.hessians": GRADIENT,
@@ -64,6 +61,9 @@ ADVICE: dict[str, str] = {
     "tf.Operation": _GRAPH,
     "tf.get_default_graph": _GRAPH,
     "tf.get_variable": "It is tf.compat.v1.get_variable; or use tf.Variable, or add_weight in a layer of Keras.",
+    "tf.compat.v1.fixed_size_partitioner": _PARTITIONER,
+    "tf.compat.v1.min_max_variable_partitioner": _PARTITIONER,
+    "tf.compat.v1.variable_axis_size_partitioner": _PARTITIONER,
     "tf.variable_scope": "It is tf.compat.v1.variable_scope; or use tf.name_scope, and hold variables in layers.",
     "tf.global_variables_initializer": "Variables have their value from the start; leave it out.",
     "tf.contrib": "It is gone from TensorFlow 2, too. Most of it lives on in tf.keras.",
@@ -93,13 +93,9 @@ ADVICE: dict[str, str] = {
     "tf.distribute.TPUStrategy": _TPU,
     "tf.distribute.experimental.TPUStrategy": _TPU,
     "tf.tpu.experimental": _TPU,
-    "tf.distribute.experimental.coordinator": _COORDINATOR,
-    "tf.distribute.coordinator": _COORDINATOR,
-    "tf.distribute.Server": _SERVER,
     "tf.distribute.cluster_resolver.TPUClusterResolver": _TPU,
     "tf.distribute.cluster_resolver.GCEClusterResolver": "Write the addresses into TF_CONFIG, or use "
     "SimpleClusterResolver.",
-    "tf.train.Server": _SERVER,
     "tf.compat.v1.Session": _GRAPH,
     "tf.compat.v1.get_default_session": _GRAPH,
     "tf.compat.v1.InteractiveSession": _GRAPH,
@@ -123,7 +119,6 @@ ADVICE: dict[str, str] = {
     "tf.distribute.ParameterServerStrategy(mode='sync').",
     "tf.compat.v1.train.replica_device_setter": "ParameterServerStrategy places variables on servers by itself, and "
     "divides them as its variable_partitioner says; leave it out.",
-    "tf.compat.v1.train.Server": _SERVER,
     "tf.compat.v1.train.batch": _QUEUE,
     "tf.compat.v1.train.shuffle_batch": _QUEUE,
     "tf.compat.v1.train.string_input_producer": _QUEUE,

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.errors import UnsupportedError
+from lockstep.errors import ArgumentError, UnsupportedError
 
-__all__ = ["LoadOptions", "SaveOptions"]
+__all__ = ["LoadOptions", "SaveOptions", "VariablePolicy"]
+
+
+class VariablePolicy(enum.Enum):
+    """How a variable of several replicas is saved: always once. Source: tf.saved_model.experimental.VariablePolicy."""
+
+    NONE = None
+    """As TensorFlow's default."""
+    SAVE_VARIABLE_DEVICES = "save_variable_devices"
+    """Devices are those of the machine that loads it."""
+    EXPAND_DISTRIBUTED_VARIABLES = "expand_distributed_variables"
+    """The values of all replicas are one here."""
+
+
+def _policy(value: object) -> VariablePolicy:
+    name = value.lower() if isinstance(value, str) else value
+    try:
+        return VariablePolicy(None if name == "none" else name)
+    except ValueError:
+        raise ArgumentError(
+            f"A policy is one of tf.saved_model.experimental.VariablePolicy. Received: {value!r:.60}."
+        ) from None
 
 
 class SaveOptions:
@@ -39,7 +61,7 @@ class SaveOptions:
             experimental_skip_saver: Of TensorFlow's graphs.
         """
         self.experimental_io_device = experimental_io_device
-        self.experimental_variable_policy = experimental_variable_policy
+        self.experimental_variable_policy = _policy(experimental_variable_policy)
         self.experimental_custom_gradients = experimental_custom_gradients
         self.function_aliases = dict(function_aliases or {})
         self.save_debug_info = save_debug_info
@@ -64,5 +86,5 @@ class LoadOptions:
         if experimental_skip_checkpoint or allow_partial_checkpoint:
             raise UnsupportedError("An export is read whole. Received: options that leave variables out.")
         self.experimental_io_device = experimental_io_device
-        self.experimental_variable_policy = experimental_variable_policy
+        self.experimental_variable_policy = _policy(experimental_variable_policy)
         self.experimental_load_function_aliases = experimental_load_function_aliases

@@ -62,7 +62,7 @@ class TensorArray:
 
     @property
     def dynamic_size(self) -> bool:
-        """Whether it grows."""
+        """Returns whether it grows."""
         return self._grows
 
     @property

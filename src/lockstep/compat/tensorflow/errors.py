@@ -9,6 +9,7 @@ from jax.errors import JaxRuntimeError as ResourceExhaustedError
 
 from lockstep.compat.tensorflow._missing import getter as _getter
 from lockstep.errors import ArgumentError as _ArgumentError
+from lockstep.errors import CancelledError as CancelledError
 from lockstep.errors import CardinalityError as FailedPreconditionError
 from lockstep.errors import DataNotFoundError as NotFoundError
 from lockstep.errors import EndOfDataError as OutOfRangeError
@@ -48,10 +49,6 @@ class OperatorNotAllowedInGraphError(_ArgumentError, TypeError):
 
     Source: tf.errors.OperatorNotAllowedInGraphError.
     """
-
-
-class CancelledError(OpError):
-    """Error for `except` clauses: lockstep never raises it. Source: tf.errors.CancelledError."""
 
 
 class InternalError(OpError):

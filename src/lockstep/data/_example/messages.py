@@ -137,7 +137,7 @@ class Int64List(metaclass=_Int64ListType):
 
     def __new__(cls, value: Any = ()) -> Any:
         """Returns a message of these integers."""
-        return _Int64List(value=[int(v) if _is_integer(v) else v for v in value or ()])
+        return _Int64List(value=[int(v) if _is_integer(v) else v for v in (() if value is None else value)])
 
 
 def _is_integer(value: Any) -> bool:

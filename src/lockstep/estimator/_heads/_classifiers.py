@@ -294,6 +294,10 @@ class MultiLabelHead(ClassHead):
 
 def _check_class_count(n_classes: object, least: int, advice: str) -> int:
     """Checks that a number of classes is an integer from `least` up."""
+    array: Any = n_classes
+    if hasattr(array, "dtype") and not np.shape(array) and np.issubdtype(array.dtype, np.integer):
+        # A tensor of no dimensions, as TensorFlow's heads take.
+        n_classes = int(array)
     # bool is an int to Python: n_classes=True would be one class.
     if not isinstance(n_classes, (int, np.integer)) or isinstance(n_classes, bool) or n_classes < least:
         raise ArgumentError(f"n_classes must be an integer from {least} up. Received: {n_classes!r}. {advice}".strip())

@@ -34,7 +34,7 @@ _CHANGED, _GRADIENTS = range(2)
 
 @dataclass(frozen=True)
 class Places:
-    """What each leaf of the input of an update is.
+    """Names what each leaf of the input of an update is.
 
     Attributes:
         changed: By key of a variable that the model_fn assigns, the place of its new value.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import jax
 import keras
 
 from lockstep import _types as types
@@ -48,7 +49,9 @@ def minimize(
         UnsupportedError: If the state of a transformation cannot be kept in checkpoints.
     """
     if isinstance(optimizer, Optimizer):
-        return optimizer.minimize(loss, global_step=global_step, var_list=var_list)
+        # A subclass of a program may take the loss and the step alone, as TensorFlow's heads call it.
+        more = {} if var_list is None or _are_all(var_list) else {"var_list": var_list}
+        return optimizer.minimize(loss, global_step=global_step, **more)
     scope = demand("lockstep.estimator.train.minimize")
     value = scalar_loss(loss)
     variables = trained_variables(scope, var_list)
@@ -100,3 +103,9 @@ def _optax_rule(scope: ModelScope, optimizer: types.Optimizer, variables: list[V
         "An optimizer is one of lockstep.estimator.train, of Keras, or a gradient transformation with init and update, "
         f"as optax has them. Received: {optimizer!r}."
     )
+
+
+def _are_all(var_list: PyTree) -> bool:
+    """Returns whether variables are all those that `None` stands for."""
+    every = demand("lockstep.estimator.train.minimize").trainable_variables()
+    return {id(v) for v in jax.tree.leaves(var_list)} == {id(v) for v in every}

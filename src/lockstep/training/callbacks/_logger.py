@@ -1,4 +1,4 @@
-"""What loggers to other systems have in common: the chief alone logs, and a restart goes on with the same run."""
+"""Holds what loggers to other systems have in common: the chief alone logs, and a restart goes on with the same run."""
 
 from __future__ import annotations
 

@@ -87,12 +87,12 @@ class ChiefTraining:
 
     @property
     def is_synchronous(self) -> bool:
-        """Whether every update waits for all shares of its batch."""
+        """Returns whether every update waits for all shares of its batch."""
         return self._options.is_synchronous
 
     @property
     def is_ordered(self) -> bool:
-        """Whether no gradient can miss an update."""
+        """Returns whether no gradient can miss an update."""
         return self._options.is_synchronous or self._options.staleness == 0
 
     @property

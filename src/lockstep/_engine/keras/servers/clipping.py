@@ -1,4 +1,4 @@
-"""What an optimizer does to gradients before it applies them, done where the whole gradient is: on the task."""
+"""Does what an optimizer does to gradients before it applies them, done where the whole gradient is: on the task."""
 
 from __future__ import annotations
 

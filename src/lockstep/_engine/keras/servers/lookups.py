@@ -22,7 +22,7 @@ _SMALLEST = 256
 
 @dataclass
 class Lookups:
-    """What a step that was traced with whole tables looks up.
+    """Lists what a step that was traced with whole tables looks up.
 
     Attributes:
         ids: By the number of a table: the ids of each of its lookups, in their order.

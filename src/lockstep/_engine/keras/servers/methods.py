@@ -7,6 +7,7 @@ to them, servers hold the variables, and all return what the chief returns.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from lockstep._engine.input.source import Source, dataset_of, source_of
 from lockstep._engine.keras import programs, trainer
 from lockstep._engine.keras.callbacks import callback_list, log_directory
 from lockstep._engine.keras.fit import EpochDriver
+from lockstep._engine.keras.fit import fit as fit_scheduled
 from lockstep._engine.keras.ownership import Ownership
 from lockstep._engine.keras.recovery import pack
 from lockstep._engine.keras.servers import results
@@ -30,13 +32,13 @@ from lockstep._engine.keras.servers.chief_program import ChiefProgram, ChiefStat
 from lockstep._engine.keras.servers.held import HeldModel
 from lockstep._engine.keras.servers.local_program import LocalProgram, LocalState
 from lockstep._engine.keras.servers.options import ServerOptions
+from lockstep._engine.keras.servers.scheduled import scheduler_of
 from lockstep._engine.keras.servers.tables import tables_by
 from lockstep._engine.keras.servers.ticket_client import TicketClient, Training
 from lockstep._engine.keras.servers.ticket_program import TicketProgram
 from lockstep._engine.keras.validation import ValidationData
 from lockstep._engine.servers.call import Call
 from lockstep._engine.servers.host_program import HostProgram
-from lockstep._engine.servers.job import Job
 from lockstep._engine.servers.messages import Superseded
 from lockstep._engine.servers.worker import work
 from lockstep.errors import ArgumentError, PeerError, UnsupportedError
@@ -68,6 +70,10 @@ def fit(
     model._assert_compile_called("fit")
     options = _options(owned)
     _check_compiled(model)
+    if options.role == "chief" and (scheduler := scheduler_of(options)) is not None:
+        given = (x, y, batch_size, epochs, verbose, callbacks, validation_split, validation_data, shuffle, class_weight)
+        rest = (sample_weight, initial_epoch, steps_per_epoch, validation_steps, validation_batch_size, validation_freq)
+        return fit_scheduled(model, replace(owned, scheduler=scheduler), *given, *rest)
     epochs = trainer.cap(epochs, config.max_epochs(), "epochs")
     if validation_split and validation_data is None:
         parts: Any = array_slicing.train_validation_split((x, y, sample_weight), validation_split=validation_split)
@@ -395,8 +401,3 @@ def _build_layers(model: Any, options: ServerOptions, first_batch: Any) -> None:
     inputs, _, _ = data_adapter_utils.unpack_x_y_sample_weight(first_batch())
     with tables_by(options.policy), keras.StatelessScope():
         model(inputs)
-
-
-def job_of(owned: Ownership) -> Job:
-    """Returns the job that a model trains in."""
-    return _options(owned).job

@@ -1,12 +1,16 @@
-"""What a parameter server strategy says of training, for the models of its scope."""
+"""Holds what a parameter server strategy says of training, for the models of its scope."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from lockstep._engine.keras.servers.tables import Table, TablePolicy, demand_small
 from lockstep._engine.servers.job import Job
+
+if TYPE_CHECKING:
+    from lockstep._engine.keras.servers.scheduled import Scheduler
 
 Mode = Literal["async", "sync"]
 Role = Literal["chief", "worker", "ps"]
@@ -52,6 +56,7 @@ class ServerOptions:
         log_order: Whether servers log the order of their updates.
         policy: Which weights are tables.
         served: The model whose variables servers hold.
+        scheduler: Returns who has workers without a program compute training steps.
     """
 
     job: Job
@@ -64,8 +69,9 @@ class ServerOptions:
     log_order: bool = False
     policy: TablePolicy = field(default_factory=TablePolicy)
     served: ServedModel = field(default_factory=ServedModel)
+    scheduler: Callable[[], Scheduler] | None = None
 
     @property
     def is_synchronous(self) -> bool:
-        """Whether every update waits for all shares of its batch."""
+        """Returns whether every update waits for all shares of its batch."""
         return self.mode == "sync"

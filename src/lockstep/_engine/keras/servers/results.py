@@ -1,4 +1,4 @@
-"""What the chief's calls give to the other tasks: values, and the variables that they leave behind."""
+"""Passes on what the chief's calls give to the other tasks: values, and the variables that they leave behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the chief opens servers with: layout, update rule, initializers, and the values that they begin with."""
+"""Makes what the chief opens servers with: layout, update rule, initializers, and the values that they begin with."""
 
 from __future__ import annotations
 

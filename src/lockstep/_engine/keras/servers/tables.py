@@ -120,7 +120,7 @@ def nbytes(shape: tuple[int, ...], dtype: str) -> int:
 
 
 class _Watches(threading.local):
-    """Who is told of reads of tables on this thread."""
+    """Holds the observers of reads of tables on this thread."""
 
     function: Callable[[Table], None] | None = None
 

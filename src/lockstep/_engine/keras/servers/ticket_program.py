@@ -1,4 +1,4 @@
-"""What a task computes of a ticket: the rows that a batch needs, and then the gradients of the model's own step."""
+"""Computes a ticket: the rows that a batch needs, and then the gradients of the model's own step."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _GROUPS = {"train_step": (0, 1, 2, 3), "test_step": (0, 1, 3), "predict_step": (
 
 @dataclass
 class Plan:
-    """What a step does with batches of one signature, as tracing it with whole tables has shown.
+    """Describes what a step does with batches of one signature, as tracing it with whole tables has shown.
 
     Attributes:
         ids: The program of the ids that a batch looks up, by the place of the table.

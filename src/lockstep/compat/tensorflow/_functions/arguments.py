@@ -39,7 +39,7 @@ class TensorKind:
 
     @property
     def struct(self) -> jax.ShapeDtypeStruct:
-        """What a trace is given for it."""
+        """Returns what a trace is given for it."""
         return jax.ShapeDtypeStruct(self.shape, self.dtype, weak_type=self.is_number)
 
 

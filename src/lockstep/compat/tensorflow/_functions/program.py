@@ -196,7 +196,7 @@ class Program:
 
 
 class Results:
-    """What a function returns: arrays, and values that are the same in each call.
+    """Describes what a function returns: arrays, and values that are the same in each call.
 
     Attributes:
         arrays: The arrays, or their shapes.

@@ -1,4 +1,4 @@
-"""What blocks of converted code assign: tensors that are computed when it runs, and values that stay as they are."""
+"""Collects what blocks of converted code assign: tensors computed when it runs, and values that stay as they are."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 from jax.core import Tracer
+from keras.src.backend.common.name_scope import current_path
 
 from lockstep._nest import flatten, map_structure, opened, packed
 from lockstep._types import PyTree, Tensor
@@ -327,9 +328,14 @@ def tuple(tensors: Tensor, control_inputs: PyTree = None, name: str | None = Non
     return [as_tensor(t) for t in tensors]
 
 
-def name_scope(name: str | None) -> Any:
-    """Opens a context whose name is put before those of Keras' variables made in it. Source: tf.name_scope."""
-    return keras.name_scope(name or "scope")
+@contextlib.contextmanager
+def name_scope(name: str | None) -> Generator[str]:
+    """Opens a context whose name is put before those of Keras' variables made in it; gives its path, with a "/".
+
+    Source: tf.name_scope.
+    """
+    with keras.name_scope(name or "scope"):
+        yield f"{current_path()}/"
 
 
 @contextlib.contextmanager

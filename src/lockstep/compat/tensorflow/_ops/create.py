@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -27,6 +28,7 @@ __all__ += [
     "ones",
     "ones_like",
     "range",
+    "register_tensor_conversion_function",
     "sequence_mask",
     "stop_gradient",
     "type_spec_from_value",
@@ -64,6 +66,10 @@ def convert_to_tensor(
 
     Source: tf.convert_to_tensor.
     """
+    for kind, convert in _conversions.items():
+        if isinstance(value, kind):
+            value = convert(value, dtype=dtype, name=name, as_ref=False)
+            break
     # A hint is for Python's values; an array has its type.
     if dtype is None and isinstance(value, (int, float, list, tuple)):
         dtype = dtype_hint
@@ -85,6 +91,40 @@ def convert_to_tensor(
     if is_python and tensor.size and tensor.dtype.kind == "f" and wanted.dtype.kind in "iub":
         raise ArgumentTypeError(f"A tensor of {wanted.name} must be made of such values. Received: {value!r}.")
     return as_host(to_text(tensor) if wanted.dtype == object else tensor.astype(wanted.dtype))
+
+
+# Of classes of programs, the last one first.
+_conversions: dict[type, Callable[..., Any]] = {}
+
+
+def register_tensor_conversion_function(
+    base_type: type | tuple[type, ...], conversion_func: Callable[..., Any], priority: int = 100
+) -> None:
+    """Has `convert_to_tensor` make tensors of objects of a class by a function.
+
+    Args:
+        base_type: The class, or several.
+        conversion_func: Called with the object, and `dtype`, `name` and `as_ref` by name; returns a tensor.
+        priority: Must be 100: of several functions the last one counts.
+
+    Raises:
+        ArgumentError: If an argument is of another kind.
+
+    Source: tf.register_tensor_conversion_function.
+    """
+    kinds = base_type if isinstance(base_type, tuple) else (base_type,)
+    are_types = all(isinstance(kind, type) for kind in kinds)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not are_types or not callable(conversion_func) or priority != 100:
+        raise ArgumentError(
+            "A conversion is of a class, by a function, with priority=100. Received: "
+            f"{base_type!r:.60}, {conversion_func!r:.60}, {priority!r}."
+        )
+    for kind in kinds:
+        _conversions.pop(kind, None)
+    for kind in kinds:
+        known = dict(_conversions)
+        _conversions.clear()
+        _conversions.update({kind: conversion_func, **known})
 
 
 def type_spec_from_value(value: Any) -> Any:

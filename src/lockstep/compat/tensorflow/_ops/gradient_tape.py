@@ -26,7 +26,7 @@ __all__ = ["GradientTape", "UnconnectedGradients"]
 
 
 class UnconnectedGradients(enum.Enum):
-    """What stands for derivatives by what the target does not depend on. Source: tf.UnconnectedGradients."""
+    """Chooses what stands for derivatives by what the target does not depend on. Source: tf.UnconnectedGradients."""
 
     NONE = "none"
     ZERO = "zero"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random as _python_random
-import statistics
 import threading
 from typing import Any
 
@@ -14,6 +13,7 @@ from jax.core import Tracer
 from keras.src.backend.common import global_state
 from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
+from lockstep._engine.runtime import randomness
 from lockstep._types import Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype, float32, int64
 from lockstep.compat.tensorflow._ops import dispatch, named, random_in_model
@@ -22,7 +22,7 @@ from lockstep.compat.tensorflow._types import DTypeLike, Seed, ShapeLike, SizeLi
 from lockstep.data.internal import NonDeterministicError
 from lockstep.errors import ArgumentError, UnsupportedError
 
-__all__ = ["Generator", "categorical", "gamma", "get_global_generator", "normal", "poisson", "set_seed", "shuffle"]
+__all__ = ["categorical", "gamma", "normal", "poisson", "set_seed", "shuffle"]
 __all__ += ["stateless_categorical", "stateless_normal", "stateless_shuffle", "stateless_truncated_normal"]
 __all__ += ["stateless_uniform", "truncated_normal", "uniform"]
 
@@ -49,9 +49,31 @@ def set_seed(seed: int | None) -> None:
     # Keras makes its global generator when it is first used, with a seed out of Python's generator, and has no public
     # way to drop it.
     global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, None)
+    start_anew(number)
+
+
+def start_anew(seed: int | None) -> None:
+    """Has the numbers of `tf.random` begin anew from a seed, and changes nothing else."""
     random_in_model.start_anew()
     with _lock:
-        _state["generator"] = np.random.default_rng(None if number is None else number % 2**64)
+        _state.clear()
+        _state["generator"] = np.random.default_rng(None if seed is None else seed % 2**64)
+
+
+def order_of_data() -> np.random.RandomState:
+    """Returns the generator that shuffles the arrays of `fit`, which numpy's global one has no part in."""
+    known = _state.get("order")
+    if known is None:
+        known = _state["order"] = np.random.RandomState(int(process_generator().integers(2**32)))
+    return known
+
+
+def _set_order(generator: np.random.RandomState | None) -> None:
+    _state["order"] = generator
+
+
+# So that a run goes on with the same order, and all workers have the chief's.
+randomness.include("order of data", lambda: _state.get("order"), _set_order)
 
 
 # Map functions of data sets that raise it are called for each element instead, in order.
@@ -59,7 +81,8 @@ class _DrawnWhileTracedError(UnsupportedError, NonDeterministicError):
     pass
 
 
-def _generator(seed: Seed = None) -> np.random.Generator:
+def process_generator(seed: Seed = None) -> np.random.Generator:
+    """Returns the generator of this process, or that of a seed; raises in code that is compiled."""
     if dispatch.is_traced():
         raise _DrawnWhileTracedError(
             "Random numbers inside of code that JAX compiles must come from a seed that changes: a number drawn here "
@@ -69,8 +92,10 @@ def _generator(seed: Seed = None) -> np.random.Generator:
         )
     with _lock:
         if "generator" not in _state:
-            # From Python's generator: random.seed() alone makes a program repeatable.
-            _state["generator"] = np.random.default_rng(_python_random.getrandbits(64))
+            # From a copy of Python's generator: random.seed() alone makes a program repeatable, and draws nothing.
+            copy = _python_random.Random()
+            copy.setstate(_python_random.getstate())
+            _state["generator"] = np.random.default_rng(copy.getrandbits(64))
         if seed is None:
             return _state["generator"]
         # As in TensorFlow, a seed has its own sequence, which goes on from call to call.
@@ -79,7 +104,8 @@ def _generator(seed: Seed = None) -> np.random.Generator:
         )
 
 
-def _to_floats(value: Tensor, dtype: DTypeLike) -> Any:
+def to_floats(value: Tensor, dtype: DTypeLike) -> Any:
+    """Returns drawn numbers as a tensor of a type."""
     return as_host(np.asarray(value).astype(as_dtype(dtype).dtype))
 
 
@@ -94,11 +120,11 @@ def uniform(
 ) -> Tensor:
     """Draws uniformly from `minval` up to but without `maxval` (1; integers need one). Source: tf.random.uniform."""
     kind = as_dtype(dtype)
-    low, high = _check_limits(minval, maxval, kind)
+    low, high = check_limits(minval, maxval, kind)
     if kind.is_integer:
-        return as_host(np.asarray(_generator(seed).integers(low, high, dispatch.to_shape(shape), kind.dtype)))
-    drawn = _generator(seed).random(dispatch.to_shape(shape), np.float32)
-    return _to_floats(
+        return as_host(np.asarray(process_generator(seed).integers(low, high, dispatch.to_shape(shape), kind.dtype)))
+    drawn = process_generator(seed).random(dispatch.to_shape(shape), np.float32)
+    return to_floats(
         # Rounding may reach high, which is excluded.
         np.minimum(low + drawn * (high - low), np.nextafter(np.float32(high), np.float32(low)))
         if np.all(high > low)
@@ -107,7 +133,8 @@ def uniform(
     )
 
 
-def _check_limits(minval: Tensor, maxval: Tensor, kind: DTypeLike) -> tuple[Any, Any]:
+def check_limits(minval: Tensor, maxval: Tensor, kind: DTypeLike) -> tuple[Any, Any]:
+    """Returns from where and up to where numbers are drawn."""
     if maxval is None and kind.is_integer:
         raise ArgumentError("Integers are drawn below a maxval, which must be given. Received none.")
     low, high = np.asarray(minval, kind.dtype), np.asarray(1 if maxval is None else maxval, kind.dtype)
@@ -127,8 +154,8 @@ def normal(
     name: str | None = None,
 ) -> Tensor:
     """Draws from normal distributions. Source: tf.random.normal."""
-    drawn = _generator(seed).standard_normal(dispatch.to_shape(shape), np.float32)
-    return _to_floats(drawn * np.asarray(stddev) + np.asarray(mean), dtype)
+    drawn = process_generator(seed).standard_normal(dispatch.to_shape(shape), np.float32)
+    return to_floats(drawn * np.asarray(stddev) + np.asarray(mean), dtype)
 
 
 @random_in_model.redirect
@@ -145,8 +172,8 @@ def truncated_normal(
 
     # By the inverse of the distribution: one number drawn for each value, no rejection.
     low, high = special.ndtr(-2.0), special.ndtr(2.0)
-    drawn = special.ndtri(low + (high - low) * _generator(seed).random(dispatch.to_shape(shape)))
-    return _to_floats(drawn * np.asarray(stddev) + np.asarray(mean), dtype)
+    drawn = special.ndtri(low + (high - low) * process_generator(seed).random(dispatch.to_shape(shape)))
+    return to_floats(drawn * np.asarray(stddev) + np.asarray(mean), dtype)
 
 
 @random_in_model.redirect
@@ -160,10 +187,10 @@ def gamma(
 ) -> Tensor:
     """Draws `shape` samples from each gamma distribution. Source: tf.random.gamma."""
     a = np.asarray(alpha, np.float64)
-    drawn = _generator(seed).gamma(
+    drawn = process_generator(seed).gamma(
         a, size=(*dispatch.to_shape(shape), *np.broadcast_shapes(a.shape, np.shape(1.0 if beta is None else beta)))
     )
-    return _to_floats(drawn / np.asarray(1.0 if beta is None else beta), dtype)
+    return to_floats(drawn / np.asarray(1.0 if beta is None else beta), dtype)
 
 
 @random_in_model.redirect
@@ -171,7 +198,9 @@ def poisson(
     shape: ShapeLike, lam: Tensor, dtype: DTypeLike = float32, seed: Seed = None, name: str | None = None
 ) -> Tensor:
     """Draws `shape` samples from each Poisson distribution. Source: tf.random.poisson."""
-    return _to_floats(_generator(seed).poisson(np.asarray(lam), (*dispatch.to_shape(shape), *np.shape(lam))), dtype)
+    return to_floats(
+        process_generator(seed).poisson(np.asarray(lam), (*dispatch.to_shape(shape), *np.shape(lam))), dtype
+    )
 
 
 @random_in_model.redirect
@@ -183,7 +212,7 @@ def categorical(
         dispatch.to_array(dispatch.HOST, logits) if dispatch.library_of(logits) is dispatch.HOST else logits
     )
     # The argmax of logits with Gumbel noise is distributed as their softmax.
-    noise = _generator(seed).gumbel(size=(rows.shape[0], dispatch.to_static(num_samples), rows.shape[1]))
+    noise = process_generator(seed).gumbel(size=(rows.shape[0], dispatch.to_static(num_samples), rows.shape[1]))
     return as_host(np.argmax(rows[:, None] + noise, axis=-1).astype(as_dtype(dtype).dtype))
 
 
@@ -191,7 +220,7 @@ def categorical(
 def shuffle(value: Tensor, seed: Seed = None, name: str | None = None) -> Tensor:
     """Reorders the slices along the first dimension. Source: tf.random.shuffle."""
     xp, x = dispatch.pick(value)
-    order = _generator(seed).permutation(x.shape[0])
+    order = process_generator(seed).permutation(x.shape[0])
     return as_host(x[order]) if xp is dispatch.HOST else x[order]
 
 
@@ -221,7 +250,7 @@ def stateless_uniform(
 
     Source: tf.random.stateless_uniform.
     """
-    _check_algorithm(alg)
+    check_algorithm(alg)
     # JAX computes these on the host, too: the same seed gives the same numbers in compiled code.
     kind, wanted = as_dtype(dtype), dispatch.usable_dtype(dispatch.DEVICE, dtype)
     top = 1 if maxval is None else maxval
@@ -242,7 +271,7 @@ def stateless_normal(
     alg: str = "auto_select",
 ) -> Tensor:
     """Draws from normal distributions, the same for the same seed. Source: tf.random.stateless_normal."""
-    _check_algorithm(alg)
+    check_algorithm(alg)
     wanted = dispatch.usable_dtype(dispatch.DEVICE, dtype)
     return _draw_stateless(
         seed, lambda k: (jax.random.normal(k, dispatch.to_shape(shape), wanted) * stddev + mean).astype(wanted)
@@ -259,7 +288,7 @@ def stateless_truncated_normal(
     alg: str = "auto_select",
 ) -> Tensor:
     """Draws from normal distributions cut off at two deviations. Source: tf.random.stateless_truncated_normal."""
-    _check_algorithm(alg)
+    check_algorithm(alg)
     wanted = dispatch.usable_dtype(dispatch.DEVICE, dtype)
     return _draw_stateless(
         seed,
@@ -286,163 +315,19 @@ def stateless_shuffle(value: Tensor, seed: Seed, alg: str = "auto_select", name:
 
     Source: tf.random.experimental.stateless_shuffle.
     """
-    _check_algorithm(alg)
+    check_algorithm(alg)
     xp, x = dispatch.pick(value)
     if xp is dispatch.HOST:
         return as_host(x[np.asarray(_draw_stateless(seed, lambda k: jax.random.permutation(k, x.shape[0])))])
     return _draw_stateless(seed, lambda k: jax.random.permutation(k, x))
 
 
-def _check_algorithm(alg: str) -> None:
+def check_algorithm(alg: str) -> None:
+    """Raises `ArgumentError` for an algorithm of TensorFlow's."""
     if alg != "auto_select":
         raise ArgumentError(
             f'alg must be "auto_select": JAX\'s generator is chosen by its settings. Received: {alg!r}.'
         )
-
-
-class Generator:
-    """A source of random numbers with a state of its own. Source: tf.random.Generator."""
-
-    def __init__(self, seed: int | None = None) -> None:
-        """Creates a generator of a seed; `None` takes a random one."""
-        self._rng = np.random.default_rng(seed)
-
-    @classmethod
-    def from_seed(cls, seed: int, alg: str | None = None) -> Generator:
-        """Creates a generator of a seed; `alg` must be `None`."""
-        _check_algorithm("auto_select" if alg is None else alg)
-        return cls(dispatch.to_static(seed))
-
-    @classmethod
-    def from_non_deterministic_state(cls, alg: str | None = None) -> Generator:
-        """Creates a generator of a random seed; `alg` must be `None`."""
-        _check_algorithm("auto_select" if alg is None else alg)
-        return cls()
-
-    @classmethod
-    def from_state(cls, state: Tensor, alg: str | None = None) -> Generator:
-        """Creates a generator that goes on from the `state` of another; `alg` must be `None`."""
-        _check_algorithm("auto_select" if alg is None else alg)
-        generator = cls()
-        generator.reset(state)
-        return generator
-
-    @property
-    def state(self) -> Any:
-        """The state, uint64 (6,); not TensorFlow's, whose numbers differ, too."""
-        state: Any = self._rng.bit_generator.state
-        numbers = (state["state"]["state"], state["state"]["inc"])
-        # numpy keeps half of a drawn number of 64 bits for the next one of 32.
-        halves = [part for number in numbers for part in divmod(number, 2**64)]
-        return as_host(np.array([*halves, state["has_uint32"], state["uinteger"]], np.uint64))
-
-    def reset(self, state: Tensor) -> None:
-        """Goes on from a `state`."""
-        parts = [int(n) for n in np.asarray(state)]
-        if len(parts) != 6:
-            raise ArgumentError(f"A state has six numbers, as Generator.state gives them. Received: {len(parts)}.")
-        first, second = ((parts[i] << 64) + parts[i + 1] for i in (0, 2))
-        self._rng.bit_generator.state = {
-            "bit_generator": "PCG64",
-            "state": {"state": first, "inc": second},
-            "has_uint32": parts[4],
-            "uinteger": parts[5],
-        }
-
-    def reset_from_seed(self, seed: int) -> None:
-        """Begins anew, as a generator of this seed."""
-        self.reset(Generator.from_seed(seed).state)
-
-    def uniform(
-        self,
-        shape: ShapeLike,
-        minval: Tensor = 0,
-        maxval: Tensor = None,
-        dtype: DTypeLike = float32,
-        name: str | None = None,
-    ) -> Tensor:
-        """Draws uniformly, as `tf.random.uniform`."""
-        kind = as_dtype(dtype)
-        low, high = _check_limits(minval, maxval, kind)
-        if kind.is_integer:
-            return as_host(np.asarray(self._drawing().integers(low, high, dispatch.to_shape(shape), kind.dtype)))
-        return _to_floats(low + self._drawing().random(dispatch.to_shape(shape)) * (high - low), kind)
-
-    def normal(
-        self,
-        shape: ShapeLike,
-        mean: Tensor = 0.0,
-        stddev: Tensor = 1.0,
-        dtype: DTypeLike = float32,
-        name: str | None = None,
-    ) -> Tensor:
-        """Draws from normal distributions."""
-        return _to_floats(self._drawing().normal(mean, stddev, dispatch.to_shape(shape)), dtype)
-
-    def truncated_normal(
-        self,
-        shape: ShapeLike,
-        mean: Tensor = 0.0,
-        stddev: Tensor = 1.0,
-        dtype: DTypeLike = float32,
-        name: str | None = None,
-    ) -> Tensor:
-        """Draws from normal distributions, within two standard deviations of the mean."""
-        # By the quantiles of uniform numbers: each draw uses up as many numbers of the sequence.
-        within = statistics.NormalDist().cdf(2.0)
-        uniform = self._drawing().uniform(1 - within, within, dispatch.to_shape(shape))
-        quantiles = np.vectorize(statistics.NormalDist().inv_cdf, otypes=[np.float64])(uniform)
-        return _to_floats(mean + stddev * quantiles, dtype)
-
-    def uniform_full_int(self, shape: ShapeLike, dtype: DTypeLike = "uint64", name: str | None = None) -> Tensor:
-        """Draws from all values of an integer type."""
-        kind = as_dtype(dtype)
-        if not kind.is_integer:
-            raise ArgumentError(f"uniform_full_int draws integers. Received: dtype={dtype!r}. Use uniform for floats.")
-        limits = np.iinfo(kind.dtype)
-        sizes = dispatch.to_shape(shape)
-        return as_host(np.asarray(self._drawing().integers(limits.min, limits.max, sizes, kind.dtype, endpoint=True)))
-
-    def binomial(
-        self, shape: ShapeLike, counts: Tensor, probs: Tensor, dtype: DTypeLike = "int32", name: str | None = None
-    ) -> Tensor:
-        """Draws how many of `counts` trials succeed, each with probability `probs`; `shape` ends with theirs."""
-        drawn = self._drawing().binomial(np.asarray(counts).astype(np.int64), probs, dispatch.to_shape(shape))
-        return as_host(np.asarray(drawn).astype(as_dtype(dtype).dtype))
-
-    def split(self, count: int = 1) -> list[Generator]:
-        """Returns generators whose numbers are independent of each other's and of this one's."""
-        children: list[Generator] = []
-        for rng in self._drawing().spawn(count):
-            child = Generator()
-            child._rng = rng
-            children.append(child)
-        return children
-
-    def get_state(self) -> list[int]:
-        """Returns the state as a checkpoint holds it."""
-        return [int(number) for number in np.asarray(self.state)]
-
-    def set_state(self, state: list[int]) -> None:
-        """Goes on from a state of `get_state`."""
-        self.reset(np.array(state, np.uint64))
-
-    def make_seeds(self, count: int = 1) -> Any:
-        """Returns seeds for the stateless functions, int32 of shape `[2, count]`."""
-        return as_host(self._drawing().integers(0, 2**31, (2, count), np.int32))
-
-    def _drawing(self) -> np.random.Generator:
-        _generator()
-        # The call above refuses to draw in a trace, where the number would be a constant.
-        return self._rng
-
-
-def get_global_generator() -> Generator:
-    """Returns the generator that the functions without a seed draw from. Source: tf.random.get_global_generator."""
-    # The very generator that the functions draw from: both share one sequence.
-    generator = Generator()
-    generator._rng = _generator()  # pyright: ignore[reportPrivateUsage]
-    return generator
 
 
 named.record_names(globals())

@@ -23,7 +23,7 @@ from lockstep._types import Array, Tensor
 from lockstep.compat.tensorflow._dtypes import as_dtype, float32, int64
 from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._ops.model_seeds import draw_key
-from lockstep.compat.tensorflow._ops.named import is_of_replica, model_fn_scope
+from lockstep.compat.tensorflow._ops.named import is_of_replica, model_fn_scope, replica_scope
 from lockstep.compat.tensorflow._types import Argument, DTypeLike, ShapeLike, SizeLike
 from lockstep.errors import ArgumentError
 
@@ -52,20 +52,23 @@ def redirect(function: Callable[..., Any]) -> Callable[..., Any]:
         if key is not None:
             # The seed of a model is one for all of its numbers, whatever seed an operation was given.
             return here(key, **arguments)
+        again = functools.partial(here, **arguments)
         if scope is None:
-            return here(draw_seed(_generator_of(None if seed is None else dispatch.to_static(seed))), **arguments)
+            value = again(draw_seed(generator_of(None if seed is None else dispatch.to_static(seed))))
+            # As long as the trace lasts.
+            vars(replica_scope()).setdefault(_DRAWN, []).append((value, seed, again))
+            return value
         # A generator of its own, which the model_fn makes anew, and by that finds again, in each call.
         generator = keras.random.SeedGenerator(None if seed is None else dispatch.to_static(seed))
         value = here(draw_seed(generator), **arguments)
         # A tf.Variable made of this value, a tracer, has to draw it again in its initializer.
-        again = functools.partial(here, **arguments)
         scope.collections.setdefault(_DRAWN, []).append((value, seed, again))
         return value
 
     return draw
 
 
-def _generator_of(seed: int | None) -> Any:
+def generator_of(seed: int | None) -> Any:
     """Returns the generator that functions of replicas draw from; each seed has its own, as in TensorFlow."""
     if seed not in _generators:
         _generators[seed] = keras.random.SeedGenerator(random.getrandbits(31) if seed is None else seed)
@@ -81,12 +84,13 @@ def start_anew() -> None:
 
 
 def initializer_of(value: Tensor) -> Callable[..., Any] | None:
-    """Returns what draws such numbers as `value`, a result of `tf.random` in this model_fn; `None` if it is another.
+    """Returns what draws such numbers as `value`, a result of `tf.random` in this function; `None` if it is another.
 
     A variable whose first value is random is made of it.
     """
-    scope = model_fn_scope()
-    for drawn, seed, again in () if scope is None else scope.collections.get(_DRAWN, ()):
+    scope, of_replica = model_fn_scope(), replica_scope()
+    known = () if of_replica is None else vars(of_replica).get(_DRAWN, ())
+    for drawn, seed, again in known if scope is None else scope.collections.get(_DRAWN, ()):
         if drawn is value:
             # Python's generator is in the same state in each call of the model_fn.
             number = random.getrandbits(31) if seed is None else dispatch.to_static(seed)

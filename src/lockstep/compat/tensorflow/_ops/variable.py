@@ -76,7 +76,7 @@ class Variable(RowUpdates, keras.Variable):
 
         Args:
             initial_value: Numbers, an array, or a function of no arguments that returns them. No text.
-            trainable: Whether an optimizer changes it; by default true.
+            trainable: Whether an optimizer changes it; by default true, unless each replica has its own value.
             validate_shape: Must be true: the shape is that of the first value.
             caching_device: Refused.
             name: Its name, in the scopes before each "/".
@@ -98,11 +98,6 @@ class Variable(RowUpdates, keras.Variable):
                 "caching_device, variable_def and import_scope are TensorFlow's alone; leave them out."
             )
         is_on_read = synchronization == VariableSynchronization.ON_READ
-        if trainable and is_on_read:
-            raise ArgumentError(
-                "A variable of which each replica has its own value (ON_READ) cannot be trained. Received: "
-                "trainable=True. Leave it out."
-            )
         value = initial_value() if callable(initial_value) else initial_value
         # In a model_fn a random first value is a tracer; the variable gets an initializer that draws it.
         drawn = initializer_of(value)
@@ -111,6 +106,8 @@ class Variable(RowUpdates, keras.Variable):
             raise UnsupportedError(f"A variable holds numbers. Received text: {value!r}. Keep it in a Python object.")
         if drawn is None and get_stateless_scope() is not None:
             drawn = _first_value(array)
+        if is_on_read and aggregation == VariableAggregation.SUM:
+            array, drawn = _of_all_replicas(array), None if drawn is None else _summed(drawn)
         with _open_scopes(name) as last:
             super().__init__(
                 array if drawn is None else drawn,
@@ -189,6 +186,11 @@ class Variable(RowUpdates, keras.Variable):
         return strategy
 
     @property
+    def values(self) -> tuple[Any, ...]:
+        """What each replica of this process has, in their order; an AttributeError outside of a strategy's scope."""
+        return self.distribute_strategy.experimental_local_results(self)
+
+    @property
     def device(self) -> str:
         """TensorFlow's name of the device that holds it, the first if there are several."""
         value = self.value
@@ -248,6 +250,16 @@ def _first_value(array: Any) -> Callable[..., Any]:
             "numbers, or of an initializer such as tf.zeros([3]), and assign the value."
         )
     return lambda shape, dtype=None: keras.ops.convert_to_tensor(np.asarray(array), dtype)
+
+
+def _of_all_replicas(array: Any) -> Any:
+    """Returns what is read of a variable whose values on the replicas add up, and which begins with `array` on each."""
+    count = get_strategy().num_replicas_in_sync if has_strategy() else 1
+    return array if count == 1 else (array * count).astype(array.dtype)
+
+
+def _summed(first: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda shape, dtype=None: _of_all_replicas(first(shape, dtype=dtype))
 
 
 def _number(value: Tensor, dtype: DTypeLike) -> Any:

@@ -16,7 +16,7 @@ from lockstep.compat.tensorflow import errors
 from lockstep.compat.tensorflow._spec import as_specs
 from lockstep.compat.tensorflow._tensor import HostTensor, as_host
 from lockstep.compat.tensorflow._types import DTypeLike, ShapeLike
-from lockstep.compat.tensorflow.data._iterator import Iterator, demand_uncompiled
+from lockstep.compat.tensorflow.data._iterator import Iterator, Optional, demand_uncompiled
 from lockstep.compat.tensorflow.data._options import Options
 from lockstep.compat.tensorflow.data._ragged_row import as_numpy, as_value
 from lockstep.data.internal import Run, batch_plan, declared_sizes
@@ -75,6 +75,12 @@ class Dataset(_data.Dataset):
             return map_structure(lambda leaf: leaf.view(np.ndarray) if isinstance(leaf, HostTensor) else leaf, result)
 
         return call
+
+    def _optional_of_next(self, iterator: Any) -> Optional:
+        try:
+            return Optional(next(iterator), element_spec=self.element_spec)
+        except StopIteration:
+            return Optional.empty(self.element_spec)
 
     def _convert_element(self, element: PyTree) -> Any:
         return map_structure(as_value, element)

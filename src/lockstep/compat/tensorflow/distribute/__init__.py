@@ -25,6 +25,7 @@ from lockstep.distribute import ReduceOp as ReduceOp
 from lockstep.distribute import ReductionToOneDevice as ReductionToOneDevice
 from lockstep.distribute import ReplicaContext as ReplicaContext
 from lockstep.distribute import RunOptions as RunOptions
+from lockstep.distribute import Server as Server
 from lockstep.distribute import Strategy as Strategy
 from lockstep.distribute import get_replica_context as get_replica_context
 from lockstep.distribute import get_strategy as get_strategy
@@ -34,13 +35,19 @@ from lockstep.distribute.internal import InputReplicationMode as InputReplicatio
 from lockstep.distribute.internal import StrategyExtended as StrategyExtended
 from lockstep.distribute.internal import experimental_set_strategy as experimental_set_strategy
 
-_LAZY = {name: f"{__name__}.{name}" for name in ("cluster_resolver", "experimental")}
+_LAZY = {name: f"{__name__}.{name}" for name in ("cluster_resolver", "coordinator", "experimental")}
 
 __all__ = ["CrossDeviceOps", "DistributedDataset", "DistributedIterator", "DistributedValues"]
 __all__ += ["HierarchicalCopyAllReduce", "InputContext", "InputOptions", "MirroredStrategy"]
 __all__ += ["MultiWorkerMirroredStrategy", "NcclAllReduce", "OneDeviceStrategy", "ReduceOp", "ReductionToOneDevice"]
-__all__ += ["ReplicaContext", "RunOptions", "Strategy", "cluster_resolver", "experimental", "get_replica_context"]
-__all__ += ["ParameterServerStrategy", "get_strategy", "has_strategy", "in_cross_replica_context"]
+__all__ += ["ReplicaContext", "RunOptions", "Server", "Strategy", "cluster_resolver", "coordinator", "experimental"]
+__all__ += [
+    "ParameterServerStrategy",
+    "get_replica_context",
+    "get_strategy",
+    "has_strategy",
+    "in_cross_replica_context",
+]
 __all__ += ["InputReplicationMode", "StrategyExtended", "experimental_set_strategy"]
 
 _other = _missing.getter(__name__, _LAZY)

@@ -1,5 +1,10 @@
 """tf.distribute.experimental: lockstep's strategies and options, under the names that programs use."""
 
+# ruff: noqa: F822
+
+# What is imported late is in __all__, too.
+# pyright: reportUnsupportedDunderAll=false
+
 from __future__ import annotations
 
 import functools as _functools
@@ -22,7 +27,7 @@ from lockstep.distribute.experimental import partitioners as partitioners
 
 __all__ = ["CentralStorageStrategy", "CollectiveCommunication", "CollectiveHints", "CommunicationImplementation"]
 __all__ += ["CommunicationOptions", "MultiWorkerMirroredStrategy", "ParameterServerStrategy"]
-__all__ += ["PreemptionCheckpointHandler", "TerminationConfig", "ValueContext", "partitioners"]
+__all__ += ["PreemptionCheckpointHandler", "TerminationConfig", "ValueContext", "coordinator", "partitioners"]
 
 
 def _usable(value: _Any) -> _Any:
@@ -102,4 +107,6 @@ class CollectiveHints(CommunicationOptions):
         super().__init__(bytes_per_pack, timeout_seconds)
 
 
-__getattr__ = _missing.getter(__name__)
+_LAZY = {"coordinator": "lockstep.compat.tensorflow.distribute.coordinator"}
+__getattr__ = _missing.getter(__name__, _LAZY)
+__dir__ = _missing.lister(globals(), _LAZY)

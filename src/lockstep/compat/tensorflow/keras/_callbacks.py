@@ -139,20 +139,20 @@ def _check(options: object, period: Any, load_weights_on_restart: bool) -> None:
 class BackupAndRestore(_BackupAndRestore):
     """Backs training up, and continues from there in the next run.
 
-    That of a strategy's model is exact: `lockstep.training.callbacks.BackupAndRestore` says what a backup holds. A
-    model of no strategy is backed up as Keras does.
+    It is exact: `lockstep.training.callbacks.BackupAndRestore` says what a backup holds. A model that Keras' own loop
+    trains, because it was made outside of TensorFlow's names, is backed up as Keras does.
 
     Args:
         backup_dir: Where; no other callback may write there.
         save_freq: `"epoch"`, after how many batches, or False: only when the job is asked to end (SIGTERM).
         delete_checkpoint: Whether to delete the backup when training has ended.
-        save_before_preemption: Whether to save when the job is asked to end. A strategy's model is saved then anyway.
+        save_before_preemption: Whether to save when the job is asked to end; done in any case, but by Keras.
 
     Source: `tf.keras.callbacks.BackupAndRestore`.
 
     Raises:
         ArgumentError: If an argument is not as described.
-        UnsupportedError: In `fit`, if a model of no strategy is to be saved when the job is asked to end.
+        UnsupportedError: In `fit`, if a model that Keras' own loop trains is to be saved when the job is asked to end.
     """
 
     def __init__(
@@ -167,38 +167,38 @@ class BackupAndRestore(_BackupAndRestore):
         self._plain: Any = None
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        """Restores a model of no strategy; others are by now."""
-        # `_run` is set by a strategy's fit, which backs up by itself.
+        """Restores a model that Keras' own loop trains; others are by now."""
+        # `_run` is set by lockstep's fit, which backs up by itself.
         self._plain = None if self._run is not None else self._make_keras_callback()
         if self._plain is not None:
             self._plain.on_train_begin(logs)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Passes the event on to Keras' own callback, for a model of no strategy."""
+        """Passes the event on to Keras' own callback, for a model that Keras' own loop trains."""
         if self._plain is not None:
             self._plain.on_epoch_begin(epoch, logs)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """Passes the event on to Keras' own callback, for a model of no strategy."""
+        """Passes the event on to Keras' own callback, for a model that Keras' own loop trains."""
         if self._plain is not None:
             self._plain.on_train_batch_end(batch, logs)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Passes the event on to Keras' own callback, for a model of no strategy."""
+        """Passes the event on to Keras' own callback, for a model that Keras' own loop trains."""
         if self._plain is not None:
             self._plain.on_epoch_end(epoch, logs)
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:
-        """Passes the event on to Keras' own callback, for a model of no strategy."""
+        """Passes the event on to Keras' own callback, for a model that Keras' own loop trains."""
         if self._plain is not None:
             self._plain.on_train_end(logs)
 
     def _make_keras_callback(self) -> Any:
         if self.save_before_preemption or self.save_freq is False:
             raise UnsupportedError(
-                "save_before_preemption, and save_freq=False, need a model that belongs to a strategy. Received: a "
-                "model of plain Keras. Create it in a scope: with tf.distribute.MirroredStrategy().scope(): ..., or "
-                "give save_freq= a number of batches."
+                "save_before_preemption, and save_freq=False, need lockstep's loop. Received: a model of plain Keras. "
+                "Create it with tf.keras, or in a scope: with tf.distribute.MirroredStrategy().scope(): ..., or give "
+                "save_freq= a number of batches."
             )
         callback = keras.callbacks.BackupAndRestore(self.backup_dir, self.save_freq, False, self.delete_checkpoint)
         # Keras calls these for the callbacks of fit; this one is not in its list.

@@ -18,7 +18,8 @@ __all__ += ["RMSprop"]
 _DEFAULT_RATES = {"SGD": 0.01, "Lion": 0.0001}
 
 
-def _translate(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def translate(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Returns Keras 3's keyword arguments of an optimizer, of Keras 2's."""
     kwargs = dict(arguments)
     if "lr" in kwargs:
         kwargs["learning_rate"] = kwargs.pop("lr")
@@ -48,15 +49,15 @@ def _decay(name: str, kwargs: dict[str, Any]) -> None:
     kwargs["learning_rate"] = keras.optimizers.schedules.InverseTimeDecay(rate, decay_steps=1, decay_rate=float(decay))
 
 
-Adadelta = alias(keras.optimizers.Adadelta, _translate)
-Adafactor = alias(keras.optimizers.Adafactor, _translate)
-Adagrad = alias(keras.optimizers.Adagrad, _translate)
-Adam = alias(keras.optimizers.Adam, _translate)
-AdamW = alias(keras.optimizers.AdamW, _translate)
-Adamax = alias(keras.optimizers.Adamax, _translate)
-Ftrl = alias(keras.optimizers.Ftrl, _translate)
-Lion = alias(keras.optimizers.Lion, _translate)
-Nadam = alias(keras.optimizers.Nadam, _translate)
-RMSprop = alias(keras.optimizers.RMSprop, _translate)
-SGD = alias(keras.optimizers.SGD, _translate)
+Adadelta = alias(keras.optimizers.Adadelta, translate)
+Adafactor = alias(keras.optimizers.Adafactor, translate)
+Adagrad = alias(keras.optimizers.Adagrad, translate)
+Adam = alias(keras.optimizers.Adam, translate)
+AdamW = alias(keras.optimizers.AdamW, translate)
+Adamax = alias(keras.optimizers.Adamax, translate)
+Ftrl = alias(keras.optimizers.Ftrl, translate)
+Lion = alias(keras.optimizers.Lion, translate)
+Nadam = alias(keras.optimizers.Nadam, translate)
+RMSprop = alias(keras.optimizers.RMSprop, translate)
+SGD = alias(keras.optimizers.SGD, translate)
 Optimizer = keras.optimizers.Optimizer

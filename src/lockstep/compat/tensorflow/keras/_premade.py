@@ -122,7 +122,7 @@ class WideDeepModel(keras.Model):
         self._deep_optimizer: Any = None
 
     def compile(self, optimizer: Any = "rmsprop", *args: Argument, **kwargs: Argument) -> None:
-        """As `keras.Model.compile`; `optimizer` may be a list of that of the linear model and that of the deep one.
+        """Compiles as `keras.Model.compile` does; `optimizer` may be a list: the linear model's, and the deep one's.
 
         Raises:
             ArgumentError: If the list has another length.

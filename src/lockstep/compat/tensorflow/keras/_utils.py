@@ -6,12 +6,24 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+import keras
+
+from lockstep.compat.tensorflow._ops.random import start_anew
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._get_file import get_file as get_file
 from lockstep.errors import UnsupportedError
 
 __all__ = ["audio_dataset_from_directory", "get_file", "image_dataset_from_directory", "multi_gpu_model"]
-__all__ += ["text_dataset_from_directory", "timeseries_dataset_from_array"]
+__all__ += ["set_random_seed", "text_dataset_from_directory", "timeseries_dataset_from_array"]
+
+
+def set_random_seed(seed: int) -> None:
+    """Makes what follows repeatable: the numbers of Python, numpy, Keras and `tf.random`.
+
+    Source: tf.keras.utils.set_random_seed.
+    """
+    keras.utils.set_random_seed(seed)
+    start_anew(seed)
 
 
 def multi_gpu_model(*args: Argument, **kwargs: Argument) -> Any:

@@ -28,7 +28,7 @@ _OURS = {
     "models": "_models",
     "optimizers": "_optimizers",
     "optimizers.experimental": "_optimizers",
-    "optimizers.legacy": "_optimizers",
+    "optimizers.legacy": "_legacy_optimizers",
     "saving": "_models",
     "utils": "_utils",
 }

@@ -47,6 +47,7 @@ RENAMED = {
     **_in("debugging", "check_numerics is_numeric_tensor"),
     **_in("errors", "OpError"),
     **_in("version", "COMPILER_VERSION GIT_VERSION VERSION"),
+    "SparseTensorValue": "SparseTensor",
     "arg_max": "argmax",
     "arg_min": "argmin",
     "diag_part": "linalg.tensor_diag_part",

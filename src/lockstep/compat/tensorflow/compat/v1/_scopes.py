@@ -24,7 +24,7 @@ from lockstep.compat.tensorflow.compat.v1 import _initializers
 from lockstep.compat.tensorflow.compat.v1._collections import GraphKeys, join_collections
 from lockstep.errors import ArgumentError, StartupOrderError, UnsupportedError
 
-__all__ = ["AUTO_REUSE", "get_local_variable", "get_variable", "get_variable_scope", "variable_scope"]
+__all__ = ["AUTO_REUSE", "get_local_variable", "get_variable", "get_variable_scope", "name_scope", "variable_scope"]
 
 _STORE = "lockstep.compat/variables"
 # Input pipelines and the model_fn may run on different threads.
@@ -122,6 +122,26 @@ def variable_scope(
             yield scope
         finally:
             _open.scope = outer
+
+
+@contextlib.contextmanager
+def name_scope(name: str | None, default_name: str | None = None, values: Argument = None) -> Generator[str]:
+    """Opens a context whose name is put before those of Keras' variables made in it; gives its path, with a "/".
+
+    Args:
+        name: Its name; that of an open scope, with its "/", opens this one again.
+        default_name: Its name if there is none; with neither nothing is opened.
+        values: Accepted: which tensors are meant has no effect.
+
+    Source: tf.compat.v1.name_scope.
+    """
+    found = default_name if name is None else name
+    if not found:
+        yield ""
+        return
+    again = {"deduplicate": False, "override_parent": ""} if found.endswith("/") else {}
+    with keras.name_scope(found.rstrip("/"), **again):
+        yield f"{current_path()}/"
 
 
 def _name_scope(name_or_scope: Any, default_name: str | None) -> Any:

@@ -148,14 +148,18 @@ def placeholder(dtype: DTypeLike, shape: ShapeLike = None, name: str | None = No
 
     Args:
         dtype: Of its values.
-        shape: Sizes, `None` for those that may be any.
+        shape: Sizes, `None` for those that may be any. Text without a shape is a batch: (None,).
 
     Source: tf.compat.v1.placeholder.
     """
     from lockstep.compat.tensorflow._dtypes import as_dtype
     from lockstep.estimator.internal import placeholder as placed
 
-    return placed(as_dtype(dtype).dtype, None if shape is None else tuple(shape), name)
+    kind = as_dtype(dtype).dtype
+    if shape is None and kind == np.dtype(object):
+        # What text is fed for: a batch of serialized examples.
+        shape = (None,)
+    return placed(kind, None if shape is None else tuple(shape), name)
 
 
 def placeholder_with_default(input: Tensor, shape: ShapeLike, name: str | None = None) -> Any:

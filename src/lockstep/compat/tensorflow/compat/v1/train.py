@@ -49,6 +49,7 @@ _HOMES = {
     "Scaffold": "lockstep.estimator._estimator_spec",
     "VocabInfo": "lockstep.estimator._warm_start",
     "NewCheckpointReader": "lockstep.checkpoint",
+    "Server": "lockstep.distribute",
 }
 _RENAMED = {"NewCheckpointReader": "load_checkpoint"}
 _TRAIN = "lockstep.compat.tensorflow.train"

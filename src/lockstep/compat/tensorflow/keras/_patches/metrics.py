@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 from keras.src.losses import loss as keras_loss
+from keras.src.metrics import iou_metrics
 
 from lockstep._types import Metric
 from lockstep.compat.tensorflow._types import Argument
@@ -30,6 +31,12 @@ def _is_dtype(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+@replaces(iou_metrics._IoUBase, "__init__")  # pyright: ignore[reportPrivateUsage]
+def _count_in_floats(original: Callable[..., None], self: Metric, *args: Argument, **kwargs: Argument) -> None:
+    """Counts in floats as Keras 2: in Keras 3's integers weights of examples below one are nothing."""
+    original(self, *args, **{**kwargs, "dtype": kwargs.get("dtype") or keras.config.floatx()})
 
 
 @adds(keras.metrics.Metric, "reset_states")

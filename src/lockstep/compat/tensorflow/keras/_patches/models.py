@@ -22,6 +22,7 @@ from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._alias import warn_once
 from lockstep.compat.tensorflow.keras._compile import name_arguments
 from lockstep.compat.tensorflow.keras._patches._patch import adds, is_ours, replaces, replaces_property
+from lockstep.compat.tensorflow.keras._patches.loop import run_on_our_loop
 from lockstep.compat.tensorflow.keras._patches.steps import adapt_steps
 from lockstep.compat.tensorflow.keras._sparse_inputs import to_dense
 from lockstep.compat.tensorflow.keras._text_inputs import prepare_data
@@ -74,6 +75,7 @@ def _compile(original: Callable[..., Any], self: Model, *args: Argument, **kwarg
     for name, default in (("steps_per_execution", 1), ("run_eagerly", False), ("jit_compile", "auto")):
         if name in kwargs and kwargs[name] is None:
             kwargs[name] = default
+    run_on_our_loop()
     return original(self, **kwargs)
 
 
@@ -171,7 +173,9 @@ def _change_reading(name: str) -> None:
 
     @functools.wraps(getattr(keras.Model, name))
     def method(self: Model, *args: Argument, **kwargs: Argument) -> Any:
-        # Looked up in each call: a strategy replaces the base method when its first scope is opened.
+        if is_ours(self):
+            run_on_our_loop()
+        # Looked up in each call: that, or the first scope of a strategy, replaces the base method.
         base = getattr(super(keras.Model, self), name)
         if not is_ours(self):
             return base(*args, **kwargs)
@@ -189,7 +193,9 @@ def _change_reading(name: str) -> None:
                 f"{', '.join(asked)} of {name}() set how a keras.utils.Sequence is read; data of type "
                 f"{type(source).__name__} is read ahead by one thread."
             )
-        args, kwargs = _prepare_text(self, name, args, kwargs)
+        # `fit` has prepared what it evaluates on after an epoch.
+        if not kwargs.get("_use_cached_eval_dataset"):
+            args, kwargs = _prepare_text(self, name, args, kwargs)
         for steps in _STEPS:
             # Keras 2 goes on while the number of steps is below it.
             if isinstance(kwargs.get(steps), float):

@@ -23,6 +23,7 @@ from lockstep.compat.tensorflow._types import Argument, LearningRate
 from lockstep.compat.tensorflow.config._settings import functions_run_eagerly
 from lockstep.compat.tensorflow.keras._late_variables import take_late
 from lockstep.compat.tensorflow.keras._patches._patch import adds, replaces, replaces_property
+from lockstep.compat.tensorflow.keras._patches.optimizer_rules import EAGER
 from lockstep.distribute import has_strategy
 from lockstep.distribute.internal import default
 from lockstep.errors import ArgumentError, UnsupportedError
@@ -38,9 +39,14 @@ def _init_with_rate(
 ) -> None:
     _refuse_keras_2_rules(type(self))
     rate = kwargs.pop("lr", learning_rate)
+    if rate is None and not type(self).__module__.startswith("keras."):
+        # Keras 2's base class takes none: a class of the program's has its own.
+        rate = _OF_BASE
     original(self, as_rate(rate), *args, **kwargs)
 
 
+# Keras' own default.
+_OF_BASE = 0.001
 # Methods in which classes of programs for Keras 2 write their rule; Keras 3 calls none of them.
 _RULES = ("_resource_apply_dense", "_resource_apply_sparse", "_create_slots", "get_updates")
 
@@ -197,7 +203,11 @@ def _apply_compiled(original: Callable[..., Any], optimizer: Optimizer, pairs: A
     if known is None or known[0] != key:
 
         def update(gradients: Any) -> None:
-            original(optimizer, list(zip(gradients, variables, strict=True)))
+            vars(optimizer)[EAGER] = True
+            try:
+                original(optimizer, list(zip(gradients, variables, strict=True)))
+            finally:
+                del vars(optimizer)[EAGER]
 
         known = key, update
         # Not by setattr: Keras tracks what is assigned.

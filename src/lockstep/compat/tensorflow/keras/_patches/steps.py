@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 from jax.core import Tracer
+from keras import ops
 from keras.src import backend, tree
 from keras.src.backend.common.stateless_scope import StatelessScope
 from keras.src.optimizers.base_optimizer import BaseOptimizer
@@ -24,6 +25,7 @@ from lockstep.compat.tensorflow._ops.model_seeds import put_aside
 from lockstep.compat.tensorflow._types import Argument
 from lockstep.compat.tensorflow.keras._patches._patch import adds, replaces
 from lockstep.data import Dataset
+from lockstep.distribute.internal import whole_batch
 
 _NAMES = ("train_step", "test_step", "predict_step")
 # Read where a strategy builds a model: a step is traced on a first batch, to find what it makes and assigns.
@@ -96,7 +98,8 @@ class _Step:
         _running.model = self._model
         vars(self._model)[_COUNTS] = False
         try:
-            return self._step(data)
+            with whole_batch():
+                return self._step(data)
         finally:
             _running.model = before
 
@@ -247,11 +250,44 @@ def _get_metrics_result(original: Callable[..., Any], self: Model) -> Any:
 
 @replaces(Trainer, "compute_loss")
 def _compute_loss(original: Callable[..., Any], self: Model, *args: Argument, **kwargs: Argument) -> Any:
-    """Counts the loss in the model's metric `loss`, in a step of Keras 2."""
+    """Gives targets the rank of outputs; counts the loss in the model's metric `loss`, in a step of Keras 2."""
+    args, kwargs = _with_ranks(args, kwargs)
     loss = original(self, *args, **kwargs)
     if getattr(_running, "model", None) is self:
         _track(self, loss, kwargs.get("y_pred", args[2] if len(args) > 2 else None))
     return loss
+
+
+@replaces(Trainer, "compute_metrics")
+def _compute_metrics(original: Callable[..., Any], self: Model, *args: Argument, **kwargs: Argument) -> Any:
+    """Gives targets the rank of outputs."""
+    args, kwargs = _with_ranks(args, kwargs)
+    return original(self, *args, **kwargs)
+
+
+def _with_ranks(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Makes columns of targets and weights of one dimension, for outputs of two, as Keras 2 does.
+
+    Source: `match_dtype_and_rank` of keras/src/engine/compile_utils.py, 2.15.
+    """
+    given = dict(zip(("x", "y", "y_pred", "sample_weight"), args, strict=False)) | kwargs
+    y, outputs, weights = (given.get(name) for name in ("y", "y_pred", "sample_weight"))
+    try:
+        keras.tree.assert_same_structure(y, outputs)
+    except (TypeError, ValueError):
+        return args, kwargs
+    # With one output Keras 3 does so by itself.
+    is_flat = keras.tree.map_structure(
+        lambda t, p: len(getattr(t, "shape", ())) == 1 and len(getattr(p, "shape", ())) == 2 and p.shape[1] != 1,
+        y,
+        outputs,
+    )
+    if not any(keras.tree.flatten(is_flat)):
+        return args, kwargs
+    given["y"] = keras.tree.map_structure(lambda t, is_one: ops.expand_dims(t, -1) if is_one else t, y, is_flat)
+    if weights is not None and len(getattr(weights, "shape", ())) == 1 and is_flat is True:
+        given["sample_weight"] = ops.expand_dims(weights, -1)
+    return (), given
 
 
 def _track(model: Model, loss: Tensor, outputs: PyTree) -> None:

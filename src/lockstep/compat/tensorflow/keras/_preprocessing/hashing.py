@@ -22,7 +22,7 @@ _CROSS_KEY = 0xDECAFCAFFE
 
 
 class _Hashed(HostLayer):
-    """What both layers have in common: bins, and how their numbers are shown."""
+    """Holds what both layers have in common: bins, and how their numbers are shown."""
 
     def __init__(self, num_bins: int, output_mode: str, sparse: bool, kwargs: dict[str, Any]) -> None:
         dtype = kwargs.pop("dtype", None)

@@ -35,7 +35,7 @@ class _Vocabulary:
 
 @dataclass
 class _Counts:
-    """What `adapt` counts: tokens, examples that hold them, and examples."""
+    """Holds what `adapt` counts: tokens, examples that hold them, and examples."""
 
     tokens: Counter[Any] = field(default_factory=Counter[Any])
     documents: Counter[Any] = field(default_factory=Counter[Any])

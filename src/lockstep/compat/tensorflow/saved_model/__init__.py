@@ -16,4 +16,6 @@ _NAMES = (
     *("LoadOptions", "REGRESS_OUTPUTS", "SaveOptions", "SERVING", "TRAINING", "contains_saved_model", "load", "save"),
 )
 
-__all__, __getattr__, __dir__ = _forward.make_module(__name__, *_HOMES, only=_NAMES)
+_PARTS = {"experimental": "lockstep.compat.tensorflow.saved_model.experimental"}
+
+__all__, __getattr__, __dir__ = _forward.make_module(__name__, *_HOMES, parts=_PARTS, only=_NAMES)

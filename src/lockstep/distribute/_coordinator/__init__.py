@@ -1,0 +1,1 @@
+"""`ClusterCoordinator`: functions that are scheduled on the workers of a ParameterServerStrategy."""
