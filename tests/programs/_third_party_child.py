@@ -124,6 +124,7 @@ def _main(job: dict[str, Any]) -> None:
     with contextlib.suppress(Exception):
         root = "tensorflow" if job["mode"] == "tensorflow" else "lockstep.compat.tensorflow"
         _equal_conditions.note_models(space, sys.modules[root])
+    report["drawn"] = sorted(_equal_conditions.DRAWN_OTHERWISE)
     out.write_text(json.dumps(report))
 
 

@@ -27,6 +27,7 @@ class Comparison:
         first_losses: The first loss on TensorFlow and on lockstep; empty if the program has none.
         equal: How many of the numbers that both printed or trained to are equal to 0.2 %.
         numbers: How many numbers both have at the same place.
+        drawn: Whether it drew random numbers that cannot be the same on both sides.
     """
 
     entry: Entry
@@ -35,6 +36,7 @@ class Comparison:
     first_losses: tuple[float, ...] = ()
     equal: int = 0
     numbers: int = 0
+    drawn: bool = False
 
     @property
     def whole(self) -> bool:
@@ -54,6 +56,8 @@ class Comparison:
         """Whether the first losses agree, or without them nearly all numbers; `None` if there are none."""
         if self.difference is not None:
             return self.difference <= _FIRST_LOSS
+        if self.drawn:
+            return None
         return self.equal >= 0.9 * self.numbers if self.numbers else None
 
 
@@ -70,7 +74,7 @@ def compare(results: Path) -> list[Comparison]:
 def _compare(entry: Entry, one: dict[str, Any], other: dict[str, Any]) -> Comparison:
     gone = {failure[0] for failure in one["failures"]}
     failures = [tuple(failure) for failure in other["failures"] if failure[0] not in gone]
-    comparison = Comparison(entry, one["ran"], failures)
+    comparison = Comparison(entry, one["ran"], failures, drawn=bool(one.get("drawn") or other.get("drawn")))
     losses = [_first_loss(report) for report in (one, other)]
     if all(loss is not None for loss in losses):
         comparison.first_losses = tuple(losses)
@@ -106,7 +110,8 @@ def table(results: Path, directory: Path) -> str:
         "kept here. Measured with `python -m tests.programs.third_party DIRECTORY --tensorflow PYTHON`, which says",
         "what is done to both sides alike: short training, stand-ins for downloads, initial weights by their shapes,",
         "no shuffling, no dropout. A cell that fails on TensorFlow there is not counted. The first loss is that of the",
-        "first step, or of the first evaluation where the program evaluates before it trains.",
+        "first step, or of the first evaluation where the program evaluates before it trains. Programs without a loss",
+        "that draw random numbers in compiled code, or sample, are not compared.",
         "",
         *_headline(rows, whole, told, len(PROGRAMS) - len(compared)),
         "",

@@ -185,6 +185,7 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
                 "function (jaxpr, used_outputs, instantiate, live_inputs)"
             ),
             "keras.src.backend.common.variables.Variable._shape": "attribute",
+            "keras.src.layers.layer.Layer._non_trainable_variables": "attribute",
             "keras.src.layers.layer.Layer._track_variable": "function (self, variable)",
             "keras.src.optimizers.base_optimizer.BaseOptimizer._clip_gradients": "function (self, grads)",
             "keras.src.optimizers.base_optimizer.BaseOptimizer.add_variable_from_reference": (
@@ -210,6 +211,8 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
             "keras.src.optimizers.base_optimizer.BaseOptimizer._learning_rate": "attribute",
             "keras.src.optimizers.base_optimizer.BaseOptimizer._model_variables_moving_average": "attribute",
             "keras.src.optimizers.base_optimizer.BaseOptimizer._trainable_variables": "attribute",
+            "keras.src.optimizers.base_optimizer.BaseOptimizer._trainable_variables_indices": "attribute",
+            "keras.src.optimizers.base_optimizer.BaseOptimizer._variables": "attribute",
             "keras.src.optimizers.base_optimizer.BaseOptimizer._update_model_variables_moving_average": (
                 "function (self, trainable_variables)"
             ),
@@ -273,6 +276,8 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
             "keras.src.saving.saving_api.save_weights": (
                 "function (model, filepath, overwrite, max_shard_size, **kwargs)"
             ),
+            "keras.src.layers.core.lambda_layer.Lambda._serialize_function_to_config": "function (self, fn)",
+            "keras.src.layers.layer.Layer._build_shapes_dict": "attribute",
             "keras.src.saving.saving_lib.save_model": "function (model, filepath, weights_format, zipped)",
             "keras.src.saving.saving_lib.save_weights_only": (
                 "function (model, filepath, max_shard_size, objects_to_skip)"

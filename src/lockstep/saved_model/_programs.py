@@ -281,7 +281,7 @@ def _program(trace: Traced, wanted: Range) -> Lowered:
     return Lowered(exported, wanted, left_out)
 
 
-def export_widely(program: Callable[..., Any], arguments: Sequence[Any]) -> tuple[export.Exported, dict[str, str]]:
+def export_widely(program: Any, arguments: Sequence[Any]) -> tuple[export.Exported, dict[str, str]]:
     """Exports a function that `jax.jit` made for as many platforms as possible; returns why others are left out.
 
     Args:
@@ -304,7 +304,7 @@ def export_widely(program: Callable[..., Any], arguments: Sequence[Any]) -> tupl
     return _export(program, arguments, able if here in able else [here]), left_out
 
 
-def _export(program: Callable[..., Any], arguments: Sequence[Any], platforms: list[str]) -> export.Exported:
+def _export(program: Any, arguments: Sequence[Any], platforms: list[str]) -> export.Exported:
     # Programs do not say where in the source code an operation comes from: paths are private.
     option = "jax_traceback_in_locations_limit"
     before = getattr(jax.config, option)

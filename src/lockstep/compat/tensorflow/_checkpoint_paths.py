@@ -138,11 +138,14 @@ def _parts_of_optimizer(optimizer: Any) -> Iterator[tuple[str, Variable]]:
 def _parts_of_layer(layer: Layer) -> Iterator[tuple[str, Any]]:
     """Yields the variables and layers of a layer: by attributes, and of functional models by their number."""
     if isinstance(layer, (Functional, keras.Sequential)):
-        weighted = (part for part in layer.layers if part.weights or not part.built)
-        yield from ((f"layer_with_weights-{number}", part) for number, part in enumerate(weighted))
+        if all(part.built for part in layer.layers):
+            weighted = (part for part in layer.layers if part.weights)
+            yield from ((f"layer_with_weights-{number}", part) for number, part in enumerate(weighted))
+        # Known before they are built, too; TensorFlow has both.
+        yield from ((f"layer-{number}", part) for number, part in enumerate(layer.layers))
     own = [*layer._trainable_variables, *layer._non_trainable_variables]
     names = {id(value): name.removeprefix("_") for name, value in vars(layer).items()}
-    yield from ((names.get(id(variable), variable.name), variable) for variable in own)
+    yield from ((names.get(id(variable)) or str(variable.name), variable) for variable in own)
     taken = {id(variable) for variable in own}
     for name, part in vars(layer).items():
         if not name.startswith("_") and id(part) not in taken and _is_part_of_layer(part):

@@ -39,6 +39,17 @@ class SavedObject(Module):
         self._variables: list[Any] | None = None
         self._call: Function | None = None
 
+    def fill(
+        self, functions: Mapping[str, Function], attributes: Mapping[str, Any], variables: list[Any] | None
+    ) -> None:
+        """Gives it functions and attributes by their names, and all variables in their order if it is the whole."""
+        self._variables = variables
+        for name, value in {**functions, **attributes}.items():
+            if name == _CALL:
+                self._call = value
+            else:
+                setattr(self, name, value)
+
     @property
     def variables(self) -> tuple[Any, ...]:
         """Its variables; of a model, in the order in which it had them."""
@@ -219,17 +230,12 @@ def load_object(model: saved_model.LoadedModel, description: Path) -> SavedObjec
     ]
     functions = [_Loaded(one, description.parent, variables) for one in document["functions"]]
     objects = [SavedObject() for _ in document["objects"]]
-    for loaded, node in zip(objects, document["objects"], strict=True):
-        for name, number in node["functions"].items():
-            function = Function(_named(functions[number], name), Options(None, widens=False, autograph=False))
-            if name == _CALL:
-                loaded._call = function
-            else:
-                setattr(loaded, name, function)
-        for name, value in node["attributes"].items():
-            setattr(loaded, name, _attribute(value, objects, variables))
     root = objects[0]
-    root._variables = variables
+    options = Options(None, widens=False, autograph=False)
+    for loaded, node in zip(objects, document["objects"], strict=True):
+        made = {name: Function(_named(functions[i], name), options) for name, i in node["functions"].items()}
+        held = {name: _attribute(value, objects, variables) for name, value in node["attributes"].items()}
+        loaded.fill(made, held, variables if loaded is root else None)
     root.signatures = {
         name: Signature(name, functions[one["function"]], one["inputs"], one["outputs"])
         for name, one in document["signatures"].items()

@@ -164,7 +164,7 @@ def _symbols(shapes: Sequence[Sequence[int | None]], tied: bool) -> list[tuple[A
     found: list[tuple[Any, ...]] = []
     for i, shape in enumerate(shapes):
         names = [str(n) if n is not None else ("b" if tied and not j else f"s{i}_{j}") for j, n in enumerate(shape)]
-        found.append(export.symbolic_shape(f"({', '.join(names)},)", scope=scope) if names else ())
+        found.append(tuple(export.symbolic_shape(f"({', '.join(names)},)", scope=scope)) if names else ())
     return found
 
 

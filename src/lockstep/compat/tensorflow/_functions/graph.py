@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.extend.core as jex
+import jax.numpy as jnp
 import numpy as np
 
 from lockstep._engine.step.jaxprs import constants_of, open_jaxpr
@@ -20,12 +21,38 @@ from lockstep.compat.tensorflow._shape import TensorShape
 from lockstep.errors import ArgumentError, DataNotFoundError
 
 # Operations of JAX that TensorFlow calls otherwise than the words of their names.
-_TYPES = {"add": "AddV2", "add_any": "AddV2", "argmax": "ArgMax", "argmin": "ArgMin", "broadcast_in_dim": "BroadcastTo"}
-_TYPES |= {"concatenate": "ConcatV2", "cond": "If", "conv_general_dilated": "Conv2D", "convert_element_type": "Cast"}
-_TYPES |= {"div": "RealDiv", "dot_general": "MatMul", "eq": "Equal", "ge": "GreaterEqual", "gt": "Greater"}
-_TYPES |= {"integer_pow": "Pow", "iota": "Range", "le": "LessEqual", "log1p": "Log1p", "logistic": "Sigmoid"}
-_TYPES |= {"lt": "Less", "max": "Maximum", "min": "Minimum", "ne": "NotEqual", "reduce_max": "Max", "reduce_min": "Min"}
-_TYPES |= {"reduce_prod": "Prod", "reduce_sum": "Sum", "scan": "While", "select_n": "SelectV2", "while": "While"}
+_TYPES = {
+    "add": "AddV2",
+    "add_any": "AddV2",
+    "argmax": "ArgMax",
+    "argmin": "ArgMin",
+    "broadcast_in_dim": "BroadcastTo",
+    "concatenate": "ConcatV2",
+    "cond": "If",
+    "conv_general_dilated": "Conv2D",
+    "convert_element_type": "Cast",
+    "div": "RealDiv",
+    "dot_general": "MatMul",
+    "eq": "Equal",
+    "ge": "GreaterEqual",
+    "gt": "Greater",
+    "integer_pow": "Pow",
+    "iota": "Range",
+    "le": "LessEqual",
+    "log1p": "Log1p",
+    "logistic": "Sigmoid",
+    "lt": "Less",
+    "max": "Maximum",
+    "min": "Minimum",
+    "ne": "NotEqual",
+    "reduce_max": "Max",
+    "reduce_min": "Min",
+    "reduce_prod": "Prod",
+    "reduce_sum": "Sum",
+    "scan": "While",
+    "select_n": "SelectV2",
+    "while": "While",
+}
 _VARIABLE = "lockstep_variable"
 
 
@@ -199,7 +226,7 @@ class FunctionDef:
 
 def _dtype(dtype: Any) -> Any:
     # Keys of random numbers are no numbers.
-    return as_dtype(np.uint32 if jax.dtypes.issubdtype(dtype, jax.dtypes.extended) else dtype)
+    return as_dtype(np.uint32 if jnp.issubdtype(dtype, jax.dtypes.extended) else dtype)
 
 
 def _words(name: str) -> str:

@@ -13,7 +13,7 @@ import types
 import zipfile
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import keras
 
@@ -35,7 +35,8 @@ def note_lambdas(model: Model) -> None:
         for name in _PARTS:
             function = vars(layer).get(name)
             if isinstance(function, types.LambdaType) and function.__name__ == "<lambda>":
-                code = _code_of(layer._serialize_function_to_config(function)["config"])
+                document: Any = cast("Any", layer)._serialize_function_to_config(function)
+                code = _code_of(document["config"])
                 if code is not None:
                     _functions[code] = function
 

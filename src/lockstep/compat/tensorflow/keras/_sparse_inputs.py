@@ -25,6 +25,11 @@ def to_dense(data: PyTree) -> Any:
         map_structure(found.append, data.element_spec)
         if not any(isinstance(spec, SparseTensorSpec) for spec in found):
             return data
-        return data.map(lambda *element: change(element if len(element) > 1 else element[0]))
+
+        def change_element(*element: Any) -> Any:
+            parts = list(element)
+            return change(tuple(parts) if len(parts) > 1 else parts[0])
+
+        return data.map(change_element)
     is_structure = isinstance(data, (SparseTensor, dict, list, tuple))
     return change(data) if is_structure else data
