@@ -9,6 +9,7 @@ from lockstep.distribute._context import default as default
 from lockstep.distribute._context import demand_replica_context as demand_replica_context
 from lockstep.distribute._context import experimental_set_strategy as experimental_set_strategy
 from lockstep.distribute._context import whole_batch as whole_batch
+from lockstep.distribute._default_models import run_without_strategy as run_without_strategy
 from lockstep.distribute._devices import default_devices as default_devices
 from lockstep.distribute._devices import device_or_host as device_or_host
 from lockstep.distribute._extended import StrategyExtended as StrategyExtended
@@ -51,5 +52,6 @@ __all__ = [
     "enter_replica",
     "experimental_set_strategy",
     "is_variable",
+    "run_without_strategy",
     "whole_batch",
 ]

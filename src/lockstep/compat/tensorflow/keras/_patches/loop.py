@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 
 from lockstep.compat.tensorflow.keras._patches._patch import is_ours
-from lockstep.distribute._default_models import run_without_strategy
+from lockstep.distribute.internal import run_without_strategy
 
 
 @functools.cache
