@@ -310,7 +310,11 @@ def _short(tf: Any, mode: str) -> None:
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             if not self.known and logs and "loss" in logs:
-                RESULTS.append(("first loss", float(logs["loss"])))
+                loss = float(logs["loss"])
+                if mode == "tensorflow":
+                    # Keras 2 logs the sum over the replicas after a batch; an epoch's loss is the mean.
+                    loss /= self.model.distribute_strategy.num_replicas_in_sync
+                RESULTS.append(("first loss", loss))
             self.known = True
 
     def short_fit(self: Any, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
