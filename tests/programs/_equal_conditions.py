@@ -7,11 +7,9 @@ they fail; their results are exchanged for numbers that are a function of a shap
 from __future__ import annotations
 
 import builtins
-import contextlib
 import functools
 import importlib
 import io
-import itertools
 import math
 import random
 import sys
@@ -19,7 +17,7 @@ import tempfile
 import types
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,7 @@ import numpy as np
 from tests.programs import _gym, _stand_ins, _tfds
 
 EPOCHS, STEPS, ROWS = 2, 10, 512
-_drawn: Counter[str] = Counter()
+DRAWN: Counter[str] = Counter()
 RESULTS: list[tuple[str, float]] = []
 # What programs drew where numbers cannot be the same for both: in compiled code, and by samplers.
 DRAWN_OTHERWISE: set[str] = set()
@@ -66,8 +64,8 @@ def prepare(mode: str) -> None:
 
 
 def _draw(key: str, shape: Any) -> Any:
-    _drawn[key] += 1
-    return _stand_ins.draws(f"{key} {_drawn[key]}").uniform(-1, 1, shape)
+    DRAWN[key] += 1
+    return _stand_ins.draws(f"{key} {DRAWN[key]}").uniform(-1, 1, shape)
 
 
 def _stubs() -> None:
@@ -203,7 +201,7 @@ def _initial(call: Callable[..., Any], tf: Any, mode: str) -> Callable[..., Any]
 
         if in_stateless_scope():
             # Shapes alone are wanted; the variable asks again when it begins.
-            _drawn[f"weights {sizes}"] -= 1
+            DRAWN[f"weights {sizes}"] -= 1
         return keras.ops.convert_to_tensor(np.asarray(values, "float32"), dtype=result.dtype)
 
     return initial
@@ -218,7 +216,7 @@ def note_models(space: dict[str, Any], tf: Any) -> None:
 
 
 def _random_operations(tf: Any) -> None:
-    names = ("categorical", "gamma", "poisson", "shuffle", "stateless_normal", "stateless_uniform")
+    names = ("categorical", "gamma", "poisson", "stateless_normal", "stateless_uniform")
     for module, own in ((tf.random, names), (tf.nn, ("nce_loss", "sampled_softmax_loss", "dropout"))):
         for name in own:
             _noted(module, name)
@@ -271,6 +269,13 @@ def _order(tf: Any) -> None:
         return self
 
     tf.data.Dataset.shuffle = in_order
+    reorder = tf.random.shuffle
+
+    def as_given(value: Any, *args: Any, **kwargs: Any) -> Any:
+        reorder(value, *args, **kwargs)
+        return tf.convert_to_tensor(value)
+
+    tf.random.shuffle = as_given
     # It shuffles by itself.
     make = tf.data.experimental.make_csv_dataset
     tf.data.experimental.make_csv_dataset = lambda *args, **kwargs: make(*args, **{**kwargs, "shuffle": False})
@@ -305,7 +310,11 @@ def _short(tf: Any, mode: str) -> None:
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             if not self.known and logs and "loss" in logs:
-                RESULTS.append(("first loss", float(logs["loss"])))
+                loss = float(logs["loss"])
+                if mode == "tensorflow":
+                    # Keras 2 logs the sum over the replicas after a batch; an epoch's loss is the mean.
+                    loss /= self.model.distribute_strategy.num_replicas_in_sync
+                RESULTS.append(("first loss", loss))
             self.known = True
 
     def short_fit(self: Any, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -339,79 +348,14 @@ def _short(tf: Any, mode: str) -> None:
         return result
 
     model.fit, model.evaluate = short_fit, short_evaluate
+    # It imports this module, for what it keeps.
+    from tests.programs._equal_estimators import short_both, short_estimator
+
     estimators = {tf.estimator.Estimator, getattr(tf.compat.v1.estimator, "Estimator", tf.estimator.Estimator)}
     for estimator in estimators:
-        _short_estimator(estimator)
+        short_estimator(estimator)
     for module in (tf.estimator, tf.compat.v1.estimator):
-        module.train_and_evaluate = _short_both(module.train_and_evaluate)
-
-
-def _short_estimator(estimator: Any) -> None:
-    train, evaluate = vars(estimator).get("train"), vars(estimator).get("evaluate")
-    predict = vars(estimator).get("predict")
-
-    def short_train(
-        self: Any, input_fn: Any, hooks: Any = None, steps: Any = None, max_steps: Any = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        if max_steps:
-            max_steps = min(max_steps, 2 * STEPS)
-        else:
-            steps = min(steps or 2 * STEPS, 2 * STEPS)
-        with _restored(self):
-            return train(self, input_fn, hooks, steps, max_steps, *args, **kwargs)
-
-    def short_evaluate(self: Any, input_fn: Any, steps: Any = None, *args: Any, **kwargs: Any) -> Any:
-        with _restored(self):
-            result = evaluate(self, input_fn, min(steps or STEPS, STEPS), *args, **kwargs)
-        RESULTS.extend((f"evaluate {key}", float(value)) for key, value in sorted(result.items()) if "/" not in key)
-        return result
-
-    def predict_alike(self: Any, *args: Any, **kwargs: Any) -> Any:
-        results = predict(self, *args, **kwargs)
-        with _restored(self):
-            # The graph is built when the first result is asked for.
-            first = list(itertools.islice(results, 1))
-        yield from itertools.chain(first, results)
-
-    if predict is not None:
-        estimator.predict = predict_alike
-    if train is not None:
-        estimator.train = short_train
-    if evaluate is not None:
-        estimator.evaluate = short_evaluate
-
-
-@contextlib.contextmanager
-def _restored(estimator: Any = None) -> Iterator[None]:
-    """Takes back what is drawn for weights that a checkpoint gives: TensorFlow draws them in each graph again."""
-    kept = Counter(_drawn) if estimator is None or estimator.latest_checkpoint() else None
-    yield
-    if kept is not None:
-        _drawn.clear()
-        _drawn.update(kept)
-
-
-def _short_both(both: Callable[..., Any]) -> Callable[..., Any]:
-    import dataclasses
-
-    def replaced(spec: Any, **fields: Any) -> Any:
-        return spec._replace(**fields) if isinstance(spec, tuple) else dataclasses.replace(spec, **fields)
-
-    def short(estimator: Any, train_spec: Any, eval_spec: Any, **kwargs: Any) -> Any:
-        if (train_spec.max_steps or 1000) > 2 * STEPS:
-            train_spec = replaced(train_spec, max_steps=2 * STEPS)
-        kept = len(RESULTS)
-        # All of it: how many graphs there are is a matter of how often is evaluated.
-        with _restored():
-            result = both(estimator, train_spec, eval_spec, **kwargs)
-        # TensorFlow evaluates by the method that is recorded, too.
-        del RESULTS[kept:]
-        metrics = result[0] if isinstance(result, tuple) else None
-        if metrics:
-            RESULTS.extend((f"both {key}", float(value)) for key, value in sorted(metrics.items()))
-        return result
-
-    return short
+        module.train_and_evaluate = short_both(module.train_and_evaluate)
 
 
 builtins.display = lambda *values, **_: print(*values)  # pyright: ignore[reportAttributeAccessIssue]

@@ -129,3 +129,8 @@ def test_variables_may_come_after_it_was_built(name: str) -> None:
     late.apply_gradients(zip(gradients, second, strict=True))
     for ours, theirs in zip(second, first, strict=True):
         np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-6)
+
+
+def test_no_gradients_change_nothing() -> None:
+    optimizer = tf_keras.optimizers.Adam()
+    assert int(optimizer.apply_gradients([])) == 0 and int(optimizer.iterations) == 0

@@ -159,6 +159,9 @@ def _apply_gradients(
         scope = replica_scope() if kwargs.pop("skip_gradients_aggregation", False) or not aggregates else None
         # Outside of a model_fn Keras' own method applies the gradients at once.
         pairs = list(_scale_again(self, grads_and_vars))
+        if not pairs:
+            # As Keras 2: a model that is not built yet has no variables.
+            return self._iterations
         take_late(self, [variable for _, variable in pairs])
         if _is_compiled_alone(self, pairs, args, kwargs):
             return _apply_compiled(original, self, pairs)
