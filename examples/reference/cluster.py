@@ -52,3 +52,26 @@ def under_torchrun():
 def under_kubernetes():
     resolver = ls.cluster_resolver.KubernetesClusterResolver({"worker": ["job-name=worker"]})
     return ls.distribute.MultiWorkerMirroredStrategy(resolver)
+
+
+# %% A task that computes scheduled functions, or holds variables, until the coordinator's program has ended
+def worker_or_ps():
+    cluster = {"chief": ["host0:2222"], "worker": ["host1:2222"], "ps": ["host2:2222"]}
+    ls.distribute.Server(cluster, job_name="worker", task_index=0).join()
+
+
+# %% The coordinator's program: functions are scheduled on workers, and each is counted once
+def coordinated(step, make_dataset):
+    strategy = ls.distribute.ParameterServerStrategy(ls.cluster_resolver.TFConfigClusterResolver())
+    coordinator = ls.distribute.coordinator.ClusterCoordinator(strategy)
+    batches: ls.distribute.coordinator.PerWorkerDataset = coordinator.create_per_worker_dataset(make_dataset)
+    scales: ls.distribute.coordinator.PerWorkerValues = coordinator.create_per_worker_resource(lambda: 1.0)
+    losses: list[ls.distribute.coordinator.RemoteValue] = [
+        coordinator.schedule(step, args=(iter(batches), scales)) for _ in range(100)
+    ]
+    coordinator.join()
+    try:
+        return coordinator.fetch(losses)
+    except ls.errors.CancelledError as error:
+        print("An earlier function has failed:", error)
+        raise
