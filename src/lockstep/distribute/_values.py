@@ -88,12 +88,12 @@ class DistributedValues:
         return f"{type(self).__name__}({', '.join(f'{i}: {v!r}' for i, v in enumerate(self.values))})"
 
     def numpy(self) -> Any:
-        """Returns the value of this process' only replica as a numpy array or scalar.
+        """Returns a copy of the value of this process' only replica as a numpy array or scalar.
 
         Raises:
             ArgumentError: If this process has several replicas.
         """
-        return np.asarray(self._only())[()]
+        return np.array(self._only())[()]
 
     @property
     def shape(self) -> Any:

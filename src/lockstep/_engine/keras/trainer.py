@@ -214,7 +214,8 @@ def concatenate(outputs: list[Any]) -> Any:
     """Concatenates outputs along the batch."""
     trees = [opened(one) for one in outputs]
     if len(trees) == 1:
-        return trees[0]
+        # Copies: a program may write to predictions, and not to what JAX gives of its arrays.
+        return tree.map_structure(np.array, trees[0])
     return tree.map_structure_up_to(trees[0], lambda *leaves: np.concatenate(leaves), *trees)
 
 

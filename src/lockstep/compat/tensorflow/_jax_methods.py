@@ -203,8 +203,9 @@ class ExtensionProperty(ExtensionMethod):
 
 
 def _numpy(self: Array) -> np.ndarray | np.generic:
-    """Returns the values as a numpy array, or a single value as a numpy scalar."""
-    return np.asarray(self)[()]
+    """Returns a copy of the values as a numpy array, or a single value as a numpy scalar."""
+    # A copy, as in TensorFlow: numpy's view of an array of JAX cannot be written to.
+    return np.array(self)[()]
 
 
 def _identity(self: Array) -> Array:

@@ -66,8 +66,9 @@ class HostTensor(np.ndarray):
         return self
 
     def numpy(self) -> Any:
-        """Returns a numpy array, or for a single value a numpy scalar or `bytes`."""
-        return _base(self)[()] if self.ndim == 0 else _base(self)
+        """Returns a copy as a numpy array, or for a single value a numpy scalar or `bytes`."""
+        # A copy, as in TensorFlow: a program may change it, and not the tensor.
+        return _base(self)[()] if self.ndim == 0 else _base(self).copy()
 
     def get_shape(self) -> TensorShape:
         """Returns the shape."""

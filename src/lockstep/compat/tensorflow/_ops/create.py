@@ -75,6 +75,9 @@ def convert_to_tensor(
         dtype = dtype_hint
     if value is None:
         raise ArgumentError("A tensor is made of numbers, text, lists of them, or arrays. Received: None.")
+    if type(value) is np.ndarray:
+        # As TensorFlow: what the program does to its array does not change the tensor.
+        value = value.copy()
     xp, tensor = dispatch.pick(value)
     if dtype is None:
         return as_host(tensor) if xp is dispatch.HOST else tensor

@@ -102,6 +102,9 @@ class Variable(RowUpdates, keras.Variable):
         # In a model_fn a random first value is a tracer; the variable gets an initializer that draws it.
         drawn = initializer_of(value)
         xp, array = dispatch.pick(value)
+        if isinstance(array, np.ndarray):
+            # JAX may take the memory of an array as it is, and the program may go on with its array.
+            array = array.copy()
         if array.dtype == object:
             raise UnsupportedError(f"A variable holds numbers. Received text: {value!r}. Keep it in a Python object.")
         if drawn is None and get_stateless_scope() is not None:
@@ -223,8 +226,8 @@ class Variable(RowUpdates, keras.Variable):
         return as_host(np.empty(tuple(self.shape), np.bool_)).shape
 
     def numpy(self) -> Any:
-        """Returns the value as a numpy array, or a numpy scalar."""
-        return np.asarray(self.value)[()]
+        """Returns a copy of the value as a numpy array, or a numpy scalar."""
+        return np.array(self.value)[()]
 
 
 @contextlib.contextmanager

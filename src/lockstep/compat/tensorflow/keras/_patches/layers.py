@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, ValuesView
+from collections.abc import Callable, Sequence, ValuesView
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from keras.src import tree
 from keras.src.backend.common import KerasVariable
 
-from lockstep._types import Layer, Model, PyTree, Variable
+from lockstep._types import Layer, Model, PyTree, Tensor, Variable
 from lockstep.compat.tensorflow._functions.conversion import convert_call
 from lockstep.compat.tensorflow._ops.named import model_fn_scope
 from lockstep.compat.tensorflow._shape import TensorShape
@@ -100,6 +100,12 @@ def _holds_numbers(values: Any) -> bool:
     while isinstance(values, list) and values:
         values = values[0]
     return type(values) in (int, float)
+
+
+@replaces(keras.layers.Layer, "set_weights")
+def _set_weights(original: Callable[..., None], self: Any, weights: Sequence[Tensor]) -> None:
+    """Copies arrays, as TensorFlow: JAX may take their memory as it is, and the program may go on with them."""
+    original(self, [value.copy() if type(value) is np.ndarray else value for value in weights])
 
 
 @replaces(keras.layers.Layer, "add_variable")
