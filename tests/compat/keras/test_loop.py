@@ -63,15 +63,11 @@ def test_a_distribution_of_keras_own_is_left_to_keras(monkeypatch: pytest.Monkey
     assert ownership(model) is None
 
 
-def test_models_train_in_threads() -> None:
-    models = [small.model() for _ in range(3)]
-    expected = train(models[0])
-    for model in models[1:]:
-        model.set_weights(models[0].get_weights())
-    histories: list[Any] = []
-    threads = [threading.Thread(target=lambda m=m: histories.append(train(m))) for m in models[1:]]
+def test_in_other_threads_keras_trains_models() -> None:
+    models, histories = [small.model() for _ in range(2)], list[Any]()
+    threads = [threading.Thread(target=lambda m=m: histories.append(train(m))) for m in models]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(timeout=120)
-    assert len(histories) == 2 and histories[0].keys() == expected.keys()
+    assert len(histories) == 2 and not any(ownership(model) for model in models)
