@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from lockstep._engine.runtime import failure
 from lockstep._engine.runtime.launcher_files import write_error_file
 
 if TYPE_CHECKING:
@@ -96,9 +97,11 @@ def _on_close_of_first(control: Control, process: int) -> None:
     if control.is_over:
         return
     me, first = control.tasks[control.process], control.tasks[process]
-    reason = f"{first}, which all others report to, has gone: its process ended, or its connection was closed."
-    write_error_file(me, "PeerError", reason, f"lockstep.errors.PeerError: {reason}\n", secondary=True)
-    os.write(2, f"lockstep: {me} cannot go on: {reason}\n".encode())
+    # Where all tasks fail together, this one has said why, and the first one has only ended before it.
+    if not failure.has_failed():
+        reason = f"{first}, which all others report to, has gone: its process ended, or its connection was closed."
+        write_error_file(me, "PeerError", reason, f"lockstep.errors.PeerError: {reason}\n", secondary=True)
+        os.write(2, f"lockstep: {me} cannot go on: {reason}\n".encode())
     try:
         control.listing("status")
     except Exception:  # jaxlib raises one class for every status
