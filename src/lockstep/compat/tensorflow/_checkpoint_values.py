@@ -32,7 +32,7 @@ _OPTIMIZER = "_lockstep_waiting"
 
 @dataclass(frozen=True)
 class Saved:
-    """What a checkpoint holds: arrays by the paths of their variables, and states of other objects by theirs."""
+    """Holds the content of a checkpoint: arrays by paths of variables, and states of other objects by theirs."""
 
     arrays: Mapping[str, Array]
     states: Mapping[str, Any]

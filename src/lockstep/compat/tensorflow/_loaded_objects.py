@@ -1,4 +1,4 @@
-"""What `tf.saved_model.save` saved, loaded: a tree of objects with variables, and functions that compute with them."""
+"""Loads what `tf.saved_model.save` saved: a tree of objects with variables, and functions that compute with them."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class _Loaded:
 
 
 class _Program:
-    """One program of a function.
+    """Describes one program of a function.
 
     Attributes:
         tensors: Of each tensor that it takes, the description.

@@ -33,7 +33,7 @@ _MOST_TRIED, _MOST_KEPT = 1024, 8
 
 @dataclass(frozen=True)
 class Call:
-    """One way in which a function is called: specs of tensors and plain values, and the structure of (args, kwargs)."""
+    """Describes one way to call a function: specs of tensors and plain values, and the structure of (args, kwargs)."""
 
     leaves: Sequence[Any]
     structure: Structure

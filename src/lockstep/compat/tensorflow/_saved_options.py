@@ -15,7 +15,7 @@ class VariablePolicy(enum.Enum):
     """How a variable of several replicas is saved: always once. Source: tf.saved_model.experimental.VariablePolicy."""
 
     NONE = None
-    """As TensorFlow's default."""
+    """Chooses TensorFlow's default."""
     SAVE_VARIABLE_DEVICES = "save_variable_devices"
     """Devices are those of the machine that loads it."""
     EXPAND_DISTRIBUTED_VARIABLES = "expand_distributed_variables"

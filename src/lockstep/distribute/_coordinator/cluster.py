@@ -21,7 +21,7 @@ from lockstep.errors import ArgumentError, UnsupportedError
 
 @dataclass(frozen=True)
 class CoordinatedCluster:
-    """What a coordinator needs of its strategy.
+    """Holds what a coordinator needs of its strategy.
 
     Attributes:
         spec: The cluster.

@@ -109,7 +109,7 @@ class ClusterCoordinator:
 
         Source: tf.distribute.coordinator.ClusterCoordinator.schedule.
         """
-        args, kwargs = _checked(fn, args, kwargs)
+        args, kwargs = _check_call(fn, args, kwargs)
         self._queue.check()
         leaves, structure = nest.flatten((args, kwargs), is_leaf=_is_per_worker)
         if any(isinstance(leaf, RemoteValue) for leaf in leaves):
@@ -343,7 +343,7 @@ def _is_hashable(value: Any) -> bool:
     return True
 
 
-def _checked(fn: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _check_call(fn: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     from lockstep.distribute._run import check_call
 
     if not callable(fn):

@@ -67,7 +67,7 @@ class PerWorkerIterator:
 
 
 class WorkerIterator:
-    """One worker's pass over a dataset, of which coming elements can be seen before they are drawn.
+    """Passes over a dataset for one worker, of which coming elements can be seen before they are drawn.
 
     Args:
         dataset_of: Returns the dataset of a worker, by its number.

@@ -11,7 +11,7 @@ import numpy as np
 from lockstep._engine.keras.servers.deferred import defer, held_value
 from lockstep._engine.servers.closures.dispatch import ServerClient
 from lockstep._engine.servers.closures.division import Effect
-from lockstep._engine.servers.closures.placement import Partition, Placement, Shape, joined
+from lockstep._engine.servers.closures.placement import Partition, Placement, Shape, join_pieces
 from lockstep._engine.servers.closures.plan import Piece
 from lockstep._engine.servers.messages import MAX_ARRAYS
 from lockstep._types import Array
@@ -119,7 +119,7 @@ class ServedVariables:
         pieces = self._placement.pieces[served.shape.name]
         for piece in pieces:
             values.update(self._servers.ask(piece.server, "pull", have={piece.name: -1}).arrays)
-        return jnp.asarray(joined(pieces, values))
+        return jnp.asarray(join_pieces(pieces, values))
 
     def _assign(self, pieces: Sequence[Piece], value: Array) -> None:
         for piece in pieces:

@@ -11,8 +11,9 @@ import numpy as np
 
 from lockstep._engine.keras.ownership import Ownership
 from lockstep._engine.keras.servers.chief import ChiefTraining
+from lockstep._engine.keras.servers.served_state import ServedState
 from lockstep._engine.keras.servers.tables import Table
-from lockstep._engine.keras.state import TRAIN, ModelState
+from lockstep._engine.keras.state import TRAIN
 from lockstep._engine.runtime.runtime import Runtime
 from lockstep._engine.servers.host_program import HostProgram
 from lockstep._engine.step.batches import DeviceBatch, Outputs
@@ -37,7 +38,7 @@ class ChiefProgram(HostProgram):
         return self._training.train(placed.data), state
 
 
-class ChiefState(ModelState):
+class ChiefState(ServedState):
     """A model's variables, which servers hold while it trains.
 
     Args:
@@ -53,19 +54,6 @@ class ChiefState(ModelState):
         """Has callbacks that touch the model find its variables up to date."""
         with self._training.attached():
             yield
-
-    def take(self) -> Any:
-        """Returns nothing: the state is on the servers."""
-        return ()
-
-    def give(self, state: Any) -> None:
-        """Takes nothing."""
-        del state
-
-    def flush(self, ends: bool) -> None:
-        """Updates the variables that tasks hold."""
-        del ends
-        self.sync()
 
     def sync(self) -> None:
         """Updates the variables that tasks hold."""

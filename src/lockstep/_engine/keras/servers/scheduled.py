@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from lockstep._engine.keras import programs
 from lockstep._engine.keras.ownership import Ownership
 from lockstep._engine.keras.servers.options import ServerOptions
-from lockstep._engine.keras.state import TRAIN, ModelState
+from lockstep._engine.keras.servers.served_state import ServedState
+from lockstep._engine.keras.state import TRAIN
 from lockstep._engine.runtime.runtime import Runtime
 from lockstep._engine.servers.host_program import HostProgram
 from lockstep._engine.step.batches import DeviceBatch, Outputs
@@ -33,7 +34,7 @@ class Result(Protocol):
 
 
 class Scheduler(Protocol):
-    """Who has workers compute functions: a `ClusterCoordinator`."""
+    """Names who has workers compute functions: a `ClusterCoordinator`."""
 
     @property
     def num_workers(self) -> int:
@@ -117,7 +118,7 @@ class ScheduledProgram(HostProgram):
 _GROUPS = {name: name for name in TRAIN} | {"optimizer_variables": "variables"}
 
 
-class ScheduledState(ModelState):
+class ScheduledState(ServedState):
     """A model's variables, which servers hold, and which are fetched when they are read."""
 
     _program: ScheduledProgram
@@ -126,19 +127,6 @@ class ScheduledState(ModelState):
         super().__init__(model, owned, program, TRAIN)
         self._steps_of = program
         self._first_step = super().global_step
-
-    def take(self) -> Any:
-        """Returns nothing: the state is on the servers."""
-        return ()
-
-    def give(self, state: Any) -> None:
-        """Takes nothing."""
-        del state
-
-    def flush(self, ends: bool) -> None:
-        """Waits until all steps are applied."""
-        del ends
-        self.sync()
 
     def sync(self) -> None:
         """Waits until all steps are applied: variables that are read then have their values after these."""

@@ -111,7 +111,7 @@ class Dispatcher:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the program has ended."""
+        """Returns whether the program has ended."""
         return self._is_closed
 
     def check(self) -> None:
@@ -153,7 +153,7 @@ class Dispatcher:
 
 
 class _WorkerLink:
-    """One worker: connects, sends closures, and puts those back that it does not finish."""
+    """Connects to one worker, sends closures, and puts those back that it does not finish."""
 
     def __init__(self, dispatcher: Dispatcher, number: int, channel: MessageChannel) -> None:
         self.name = channel.task

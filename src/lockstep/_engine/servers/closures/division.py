@@ -44,7 +44,7 @@ _MOST_STEPS = 32
 
 @dataclass(frozen=True)
 class Effect:
-    """What a server does to variables that belong together.
+    """Describes what a server does to variables that belong together.
 
     Attributes:
         variables: Their numbers among the variables of the function: what is read, and given a new value.

@@ -104,7 +104,7 @@ def _named(name: str, piece: Piece) -> str:
     return name if piece.rows is None else f"{name}[{piece.rows[0]}:{piece.rows[1]}]"
 
 
-def joined(pieces: Sequence[Piece], values: Mapping[str, Any]) -> Any:
+def join_pieces(pieces: Sequence[Piece], values: Mapping[str, Any]) -> Any:
     """Returns a whole value of its pieces."""
     found = [values[p.name] for p in pieces]
     return found[0] if len(found) == 1 else np.concatenate(found)

@@ -39,7 +39,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class ServerProgram:
-    """What one server does when a worker pushes.
+    """Describes what one server does when a worker pushes.
 
     Attributes:
         id: A hash of the code.

@@ -69,7 +69,7 @@ class ClosureQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits or is under way."""
+        """Returns whether nothing waits or is under way."""
         with self._changed:
             return not self._waiting and not self._running
 

@@ -27,7 +27,7 @@ class _Held:
 
 
 class VariableStore:
-    """What one server holds for a coordinator. No sockets; safe for threads.
+    """Holds what one server keeps for a coordinator. No sockets; safe for threads.
 
     Attributes:
         duplicates: How many effects came that were there already.

@@ -54,7 +54,7 @@ class _Closure:
 
 
 class WorkerService:
-    """One worker's answers to its coordinator.
+    """Answers a coordinator, on one worker.
 
     Args:
         servers: By the number of a server: asks it.

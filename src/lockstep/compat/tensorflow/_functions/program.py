@@ -77,13 +77,13 @@ class Program:
 
     @property
     def closed(self) -> Jaxpr:
-        """What JAX has traced: it takes the arrays, and returns those of the results and next values of variables."""
+        """Returns what JAX has traced: it takes arrays, and returns those of results and of variables afterwards."""
         self.prepare()
         return self._closed
 
     @property
     def lowerable(self) -> tuple[Callable[..., Any], tuple[Any, Any, Any]]:
-        """What `jax.jit` made of it, and the shapes of what that takes.
+        """Returns what `jax.jit` made of it, and the shapes of what that takes.
 
         It takes the values of the variables that it assigns, those of the others, and the arrays. It returns the arrays
         of `structured_outputs`, and the next values of the variables that it assigns.

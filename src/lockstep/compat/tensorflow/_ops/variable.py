@@ -190,7 +190,7 @@ class Variable(RowUpdates, keras.Variable):
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """What each replica of this process has, in their order; an AttributeError outside of a strategy's scope."""
+        """Returns each local replica's value, in their order; an AttributeError outside of a strategy's scope."""
         return self.distribute_strategy.experimental_local_results(self)
 
     @property
