@@ -2,7 +2,7 @@
 
 make bench-zoo                          all networks, some hours on two cores; writes benchmarks/results/zoo.*
 make bench-zoo NETWORKS="U-Net,GRU"     these, into the result that is there
-python benchmarks/zoo --networks U-Net --rounds 3 --no-start
+python benchmarks/zoo --networks U-Net --rounds 3 --no-start --sides lockstep,tensorflow
 """
 
 from __future__ import annotations

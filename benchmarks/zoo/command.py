@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import plots, report
-from benchmarks.harness.case import KERAS, OURS, TENSORFLOW, Case, Side
+from benchmarks.harness.case import KERAS, OURS, TENSORFLOW, Case, Environment, Side
 from benchmarks.harness.environments import ROOT, Pythons, versions
 from benchmarks.harness.machine import machine, now
 from benchmarks.harness.processes import end_with_children
@@ -19,7 +20,11 @@ from benchmarks.zoo.measure import COLD, MEMORY, RATE, WARM, networks
 from benchmarks.zoo.network import Network
 
 RESULTS = ROOT / "benchmarks" / "results"
-_SIDES = ((OURS, "lockstep", "lockstep"), (TENSORFLOW, "tensorflow", "tensorflow"), (KERAS, "keras_on_jax", "jax"))
+SIDES: Sequence[tuple[str, str, Environment]] = (
+    (OURS, "lockstep", "lockstep"),
+    (TENSORFLOW, "tensorflow", "tensorflow"),
+    (KERAS, "keras_on_jax", "jax"),
+)
 
 
 def main() -> None:
@@ -39,32 +44,37 @@ def main() -> None:
         "networks": kept,
     }
     given.output.mkdir(parents=True, exist_ok=True)
+    sides = [side for side in SIDES if side[1] in given.sides]
     for name in given.networks or networks():
-        result["networks"][name] = _measure(networks()[name], settings, given.start)
+        result["networks"][name] = _measure(networks()[name], sides, settings, given.start)
         path.write_text(json.dumps(result, indent=1) + "\n")
         path.with_suffix(".md").write_text(page.markdown(result))
     plots.draw("zoo", path, pythons.plot)
     print(page.markdown(result))
 
 
-def _measure(network: Network, settings: Settings, with_start: bool) -> dict[str, Any]:
-    """Returns every round of every side."""
+def _measure(
+    network: Network, sides: Sequence[tuple[str, str, Environment]], settings: Settings, with_start: bool
+) -> dict[str, Any]:
+    """Returns every round of these sides: their names, words of the command line, and environments."""
     measures = {"fit": {RATE: "in `fit`", MEMORY: "at most"}, "start": {COLD: "first", WARM: "again"}}
-    cases = [_case(network, function, metrics) for function, metrics in measures.items()]
+    cases = [_case(network, sides, function, metrics) for function, metrics in measures.items()]
     done = [report.as_json(run(case, settings)) for case in cases[: 2 if with_start else 1]]
-    sides = {name: {"rounds": [], "failure": ""} for name, _, _ in _SIDES}
+    measured = {name: {"rounds": [], "failure": ""} for name, _, _ in sides}
     for side in (side for case in done for side in case["sides"]):
-        sides[side["name"]]["rounds"] += side["rounds"]
-        sides[side["name"]]["failure"] = sides[side["name"]]["failure"] or side["failure"]
-    return {"title": network.title, "batch": network.batch, "date": now(), "sides": sides}
+        measured[side["name"]]["rounds"] += side["rounds"]
+        measured[side["name"]]["failure"] = measured[side["name"]]["failure"] or side["failure"]
+    return {"title": network.title, "batch": network.batch, "date": now(), "sides": measured}
 
 
-def _case(network: Network, function: str, metrics: dict[str, str]) -> Case:
-    sides = [
+def _case(
+    network: Network, sides: Sequence[tuple[str, str, Environment]], function: str, metrics: dict[str, str]
+) -> Case:
+    taking_part = [
         Side(name, function, environment, "ours" if name == OURS else "peer", {"side": side, "network": network.name})
-        for name, side, environment in _SIDES
+        for name, side, environment in sides
     ]
-    return Case(9, network.name, network.title, "benchmarks.zoo.measure", metrics, sides)
+    return Case(9, network.name, network.title, "benchmarks.zoo.measure", metrics, taking_part)
 
 
 def _arguments() -> argparse.Namespace:
@@ -73,6 +83,7 @@ def _arguments() -> argparse.Namespace:
     add("--networks", type=_names, default=[], help="names, with commas (default: all)")
     add("--rounds", type=int, default=3, help="how often each side runs (default: 3)")
     add("--seconds", type=float, default=6.0, help="how long each measures (default: 6)")
+    add("--sides", type=_side_names, default=[side for _, side, _ in SIDES], help="names, with commas (default: all)")
     add("--no-start", dest="start", action="store_false", help="leave out seconds to the first step")
     add("--output", type=Path, default=RESULTS, help="directory (default: benchmarks/results)")
     add("--prefix", default="", help="words before each measured command, such as 'taskset -c 0,1'")
@@ -80,6 +91,13 @@ def _arguments() -> argparse.Namespace:
         default = getattr(Pythons(), name)
         add(f"--{name}", default=default, metavar="PYTHON", help=f"interpreter (default: {default})")
     return parser.parse_args()
+
+
+def _side_names(text: str) -> list[str]:
+    there, names = [side for _, side, _ in SIDES], text.split(",")
+    if not set(names) <= set(there):
+        raise argparse.ArgumentTypeError(f"sides are {', '.join(there)}; received {text!r}")
+    return names
 
 
 def _names(text: str) -> list[str]:

@@ -16,7 +16,8 @@ Json = Mapping[str, Any]
 
 def median(network: Json, side: str, metric: str) -> float | None:
     """Returns the median over a side's rounds, or `None` if it was not measured."""
-    values = [r[metric] for r in network["sides"][side]["rounds"] if metric in r]
+    rounds = network["sides"].get(side, {"rounds": []})["rounds"]
+    values = [r[metric] for r in rounds if metric in r]
     return statistics.median(values) if values else None
 
 

@@ -56,3 +56,19 @@ def test_predictions_can_be_written_to(batch_size: int) -> None:
     x, _ = small.data()
     predictions = small.model().predict(x, batch_size=batch_size, verbose=0)
     predictions[predictions > 0.5] = 1
+
+
+@pytest.mark.parametrize("made", [tf.constant([1.0, 2.0]), tf.constant(np.ones(2, np.float32))])
+def test_arrays_of_tensors_are_read_only(made: Any) -> None:
+    # As TensorFlow's: what a compiled function keeps of a tensor on the device is then what the tensor has.
+    with pytest.raises(ValueError, match="read-only"):
+        np.asarray(made)[0] = 7
+
+
+def test_a_function_reads_arrays_that_change_in_each_call() -> None:
+    add = tf.function(lambda x: x + 1.0)
+    array = aligned()
+    viewed = tf.reshape(array, (8, 8))
+    assert float(tf.reduce_sum(add(array))) == float(tf.reduce_sum(add(viewed))) == 64
+    array += 1
+    assert float(tf.reduce_sum(add(array))) == float(tf.reduce_sum(add(viewed))) == 128

@@ -16,11 +16,13 @@ from jax._src.array import ArrayImpl
 from lockstep._nest import flatten
 from lockstep._types import PyTree
 from lockstep.compat.tensorflow._composite import CompositeTensor
+from lockstep.compat.tensorflow._tensor import HostTensor
 from lockstep.distribute.internal import DistributedValues, Fixed
 
 # Values of these types are their own keys, beside their type: 1, 1.0 and True are one key to a dict.
 _PLAIN = frozenset((bool, int, float, complex, str, bytes))
 _NUMBERS = frozenset((int, float, complex))
+_shape_of = np.ndarray.shape.__get__
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +61,8 @@ def key_of(leaves: Sequence[Any], widens: bool) -> tuple[Any, ...] | None:
         elif isinstance(leaf, (np.ndarray, np.generic)):
             if leaf.dtype.kind in "OSUMm":
                 return None
-            key.append((np.shape(leaf), leaf.dtype))
+            # Not `leaf.shape`, which makes a TensorShape of a tensor's.
+            key.append((_shape_of(leaf) if isinstance(leaf, np.ndarray) else (), leaf.dtype))
         elif isinstance(leaf, jax.Array):
             key.append((tuple(leaf.shape), leaf.dtype))
         elif isinstance(leaf, (DistributedValues, CompositeTensor, keras.KerasTensor)):
@@ -80,6 +83,8 @@ def kind_of(leaf: Any, widens: bool) -> TensorKind | Fixed:
 
 def to_array(leaf: Any) -> Any:
     """Returns a leaf that is an array as `jax.jit` takes it without delay."""
+    if type(leaf) is HostTensor:
+        return leaf.device_array()
     # A class derived from numpy's is looked at by Python in each call.
     return np.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf
 

@@ -17,7 +17,7 @@ from lockstep.compat.tensorflow._dtypes import as_dtype, float32
 from lockstep.compat.tensorflow._error_kinds import ArgumentTypeError
 from lockstep.compat.tensorflow._ops import dispatch, named
 from lockstep.compat.tensorflow._spec import TensorSpec
-from lockstep.compat.tensorflow._tensor import as_host, to_text
+from lockstep.compat.tensorflow._tensor import as_host, read_only, to_text
 from lockstep.compat.tensorflow._types import DTypeLike, ShapeLike, SizeLike
 from lockstep.data import DatasetSpec
 from lockstep.errors import ArgumentError
@@ -77,8 +77,10 @@ def convert_to_tensor(
         raise ArgumentError("A tensor is made of numbers, text, lists of them, or arrays. Received: None.")
     if type(value) is np.ndarray:
         # As TensorFlow: what the program does to its array does not change the tensor.
-        value = value.copy()
+        value = read_only(value.copy())
     xp, tensor = dispatch.pick(value)
+    if xp is dispatch.HOST and isinstance(value, _PYTHON):
+        tensor = read_only(tensor)
     if dtype is None:
         return as_host(tensor) if xp is dispatch.HOST else tensor
     if xp is not dispatch.HOST:
@@ -93,8 +95,11 @@ def convert_to_tensor(
     is_python = isinstance(value, (int, float, list, tuple))
     if is_python and tensor.size and tensor.dtype.kind == "f" and wanted.dtype.kind in "iub":
         raise ArgumentTypeError(f"A tensor of {wanted.name} must be made of such values. Received: {value!r}.")
-    return as_host(to_text(tensor) if wanted.dtype == object else tensor.astype(wanted.dtype))
+    return as_host(read_only(to_text(tensor) if wanted.dtype == object else tensor.astype(wanted.dtype)))
 
+
+# Values of which an array is made, and not viewed.
+_PYTHON = (bool, int, float, complex, list, tuple, np.generic)
 
 # Of classes of programs, the last one first.
 _conversions: dict[type, Callable[..., Any]] = {}
