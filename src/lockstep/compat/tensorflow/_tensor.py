@@ -207,7 +207,7 @@ def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array
 
 
-def _is_constant(array: np.ndarray[Any, Any]) -> bool:
+def _is_constant(array: object) -> bool:
     """Returns whether nothing can change the elements: neither this array nor the one whose memory it views."""
     while isinstance(array, np.ndarray) and not array.flags.writeable:
         if array.base is None:
