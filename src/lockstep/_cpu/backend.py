@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import jax
 
 from lockstep._cpu.lowerings.rewrite import rewrite
+from lockstep._cpu.onednn import library
 from lockstep._cpu.shared_memory.custom_call import NAME
 from lockstep._engine.runtime import environment
 from lockstep._engine.runtime.runtime import Runtime
@@ -52,7 +53,8 @@ class CpuBackend:
 
     def settings(self) -> Mapping[str, object]:
         """Returns what all processes must have alike: programs that round differently give weights that differ."""
-        return {VARIABLE: are_lowerings_enabled()}
+        dnnl = library.load() if library.is_enabled() else None
+        return {VARIABLE: are_lowerings_enabled(), library.VARIABLE: dnnl.version if dnnl else "not used"}
 
     # The parts for jobs of several processes are imported by these only.
 
@@ -73,9 +75,9 @@ class CpuBackend:
 
         return partition_jaxpr(step.jaxpr, step.structure, state, batch, replicas, axes)
 
-    def rewrite(self, jaxpr: Jaxpr) -> Jaxpr:
+    def rewrite(self, jaxpr: Jaxpr, is_divided: bool) -> Jaxpr:
         """Returns a program with the lowerings."""
-        return rewrite(jaxpr) if are_lowerings_enabled() else jaxpr
+        return rewrite(jaxpr, is_divided, library.is_enabled()) if are_lowerings_enabled() else jaxpr
 
     def compiler_options(self) -> dict[str, bool | str]:
         """Returns options of XLA's compiler for a program that is a loop, for `jax.jit`."""

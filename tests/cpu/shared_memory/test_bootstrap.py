@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lockstep._cpu.shared_memory import all_reduce, bootstrap, custom_call, shm
+from lockstep._cpu import targets
+from lockstep._cpu.shared_memory import all_reduce, bootstrap, shm
 from lockstep.errors import ArgumentError
 
 _CAPACITY = 4096
@@ -144,6 +145,6 @@ def test_other_values_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_jax_without_foreign_functions_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     import jax
 
-    assert custom_call.is_supported()
+    assert targets.is_supported()
     monkeypatch.delattr(jax.ffi, "pycapsule")
-    assert not custom_call.is_supported()
+    assert not targets.is_supported()

@@ -9,7 +9,7 @@ processes of a cluster compile the same program, so what a machine has (cores, c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,8 @@ from jax.extend.core import JaxprEqn, primitives
 
 from lockstep._cpu.lowerings.convolution import Compute, Convolution, canonical, canonicalize
 from lockstep._cpu.lowerings.depthwise import depthwise, depthwise_kernel_gradient
+from lockstep._cpu.lowerings.foreign_convolutions import foreign_convolution
+from lockstep._cpu.lowerings.foreign_products import foreign_product
 from lockstep._cpu.lowerings.grouped import grouped, grouped_kernel_gradient
 from lockstep._cpu.lowerings.kernel_gradients import (
     kernel_gradient,
@@ -54,10 +56,21 @@ _CONVOLUTION_RULES: tuple[Callable[[Convolution], Compute | None], ...] = (
 
 def convolution_rule(lhs: Aval, rhs: Aval, **params: Any) -> Callable[..., Any] | None:
     """Rule: a convolution, for which the rules of convolutions are asked in their order."""
+    return _ask(_CONVOLUTION_RULES, lhs, rhs, params)
+
+
+def local_convolution_rule(lhs: Aval, rhs: Aval, **params: Any) -> Callable[..., Any] | None:
+    """Rule: a convolution on one device, for which a custom call may stand, too."""
+    return _ask((foreign_convolution, *_CONVOLUTION_RULES), lhs, rhs, params)
+
+
+def _ask(
+    rules: Sequence[Callable[[Convolution], Compute | None]], lhs: Aval, rhs: Aval, params: Mapping[str, Any]
+) -> Callable[..., Any] | None:
     convolution = canonical(lhs, rhs, params)
     if convolution is None:
         return None
-    compute = next((found for rule in _CONVOLUTION_RULES if (found := rule(convolution)) is not None), None)
+    compute = next((found for rule in rules if (found := rule(convolution)) is not None), None)
     return compute if compute in (None, ISOLATE_ORIGINAL) else convolution.from_canonical(compute)
 
 
@@ -70,15 +83,40 @@ RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
 }
 
 
-def rewrite(jaxpr: Jaxpr) -> Jaxpr:
-    """Returns a program that computes the same, up to rounding."""
-    return _Rewriter().rewrite(jaxpr)
+# Of what runs on one device. XLA cannot divide a custom call: it would have each device compute all of it.
+LOCAL_RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
+    **RULES,
+    lax.conv_general_dilated_p: local_convolution_rule,
+    lax.dot_general_p: foreign_product,
+}
+
+
+def rewrite(jaxpr: Jaxpr, is_divided: bool = False, has_library: bool = False) -> Jaxpr:
+    """Returns a program that computes the same, up to rounding.
+
+    Args:
+        jaxpr: The program.
+        is_divided: Whether XLA divides it between devices, as far as it is not in a `shard_map`.
+        has_library: Whether oneDNN is there.
+    """
+    rules = LOCAL_RULES if has_library else RULES
+    local = _Rewriter(rules)
+    return (_Rewriter(RULES, local) if is_divided else local).rewrite(jaxpr)
 
 
 class _Rewriter:
-    """Rewrites the jaxprs of one program, each of them once: jax lowers a jaxpr once however often it is called."""
+    """Rewrites the jaxprs of one program, each of them once: jax lowers a jaxpr once however often it is called.
 
-    def __init__(self) -> None:
+    Args:
+        rules: By primitive.
+        local: Rewrites what runs on one device, the bodies of `shard_map`; itself if that is everything.
+    """
+
+    def __init__(
+        self, rules: Mapping[Any, Callable[..., Callable[..., Any] | None]], local: _Rewriter | None = None
+    ) -> None:
+        self._rules = rules
+        self._local = local or self
         # With the jaxpr itself: an identity is good only as long as its object lives.
         self._known: dict[int, tuple[Any, Any]] = {}
 
@@ -95,11 +133,14 @@ class _Rewriter:
         # A `shard_map` that checks how values vary wants that of each value, which a rule does not know.
         if eqn.primitive.name in _CLOSED or eqn.params.get("check_vma"):
             return eqn
-        return replace_subjaxprs(eqn, self.rewrite)
+        is_manual = eqn.primitive.name == "shard_map" and set(eqn.params["manual_axes"]) == set(
+            eqn.params["mesh"].axis_names
+        )
+        return replace_subjaxprs(eqn, self._local.rewrite if is_manual else self.rewrite)
 
     def _call(self, eqn: JaxprEqn) -> Jaxpr | None:
         """Returns what is to be run for an equation; `None` if it stays."""
-        rule = RULES.get(eqn.primitive)
+        rule = self._rules.get(eqn.primitive)
         if rule is None or not _is_plain(eqn):
             return None
         compute = rule(*(v.aval for v in eqn.invars), **eqn.params)

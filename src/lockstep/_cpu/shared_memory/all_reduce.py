@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from lockstep._cpu import targets
 from lockstep._cpu.shared_memory import bootstrap, custom_call
 from lockstep._cpu.shared_memory.engine import Engine
 from lockstep._engine.runtime import environment
@@ -103,7 +104,7 @@ def connect(
     if runtime.is_alone or any(d.platform != "cpu" for d in devices):
         return None
     seconds = Limits.from_environment().peer if peer_seconds is None else peer_seconds
-    connected = bootstrap.connect(runtime, _CHUNK_BYTES, seconds, wanted and custom_call.is_supported())
+    connected = bootstrap.connect(runtime, _CHUNK_BYTES, seconds, wanted and targets.is_supported())
     if connected is None:
         _log.debug("sums between tasks go through the network")
         return None

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import _thread
 import ctypes
 import math
-import signal
-import threading
 from collections.abc import Callable
-from functools import lru_cache, wraps
-from types import CodeType, FrameType
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from lockstep._cpu.shared_memory import abi
+from lockstep._cpu import abi, targets
 
 Array = np.ndarray[Any, Any]
 
@@ -32,10 +28,6 @@ _DTYPES: dict[int, np.dtype[Any]] = {
     18: np.dtype("complex128"),
 }
 SUMMABLE = frozenset(_DTYPES.values())
-# By then XLA has most likely gone on; if not, the signal is put off once more.
-_LATER_SECONDS = 0.01
-# XLA keeps a handler's address for ever, so Python must keep the handler.
-_handlers: list[Any] = []
 
 
 class Call:
@@ -68,63 +60,9 @@ class Call:
         abi.set_error(self._api, self._future, reason)
 
 
-def is_supported() -> bool:
-    """Returns whether the installed jax can call Python from its programs in this way."""
-    try:
-        from jax import ffi
-    except ImportError:
-        return False
-    return all(hasattr(ffi, name) for name in ("ffi_call", "pycapsule", "register_ffi_target"))
-
-
 def register(submit: Callable[[Call], None]) -> None:
     """Registers the target; `submit` takes its calls from now on."""
-    from jax import ffi
-
-    # XLA calls this on the main thread or on one of its own.
-    def handle(address: int) -> int | None:
-        frame = abi.Frame.from_address(address)
-        if abi.answer_metadata(frame):
-            return None
-        try:
-            submit(Call(frame))
-        # No exception can pass XLA: ctypes would print it and answer "no error".
-        except BaseException as error:
-            return abi.create_error(frame.api.contents, repr(error))
-        return None
-
-    defer_interrupts(handle)
-    handler = abi.HANDLER(handle)
-    _handlers.append(handler)
-    ffi.register_ffi_target(NAME, ffi.pycapsule(handler), platform="cpu")
-
-
-def defer_interrupts(function: Callable[..., Any]) -> None:
-    """Has SIGINT wait until `function` has returned, when it comes while the main thread runs it."""
-    # A KeyboardInterrupt cannot pass XLA, and would be lost. The handler that is installed now is called then. From
-    # another thread than the main one nothing changes.
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        return
-
-    @wraps(handler)
-    def handle(number: int, frame: FrameType | None) -> Any:
-        if not _runs(function.__code__, frame):
-            return handler(number, frame)
-        again = threading.Timer(_LATER_SECONDS, _thread.interrupt_main, (number,))
-        again.daemon = True
-        again.start()
-        return None
-
-    signal.signal(signal.SIGINT, handle)
-
-
-def _runs(code: CodeType, frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code is code:
-            return True
-        frame = frame.f_back
-    return False
+    targets.register(NAME, lambda frame: submit(Call(frame)))
 
 
 def _view(address: int) -> Array:

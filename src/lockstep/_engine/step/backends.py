@@ -7,6 +7,7 @@ divides steps so that their sums take that way. `lockstep._platforms` registers 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
@@ -66,8 +67,13 @@ class Backend(Protocol):
         """Returns an all-reduce between the processes of a job; `None`, on all of them, to leave it to XLA."""
         ...
 
-    def rewrite(self, jaxpr: Jaxpr) -> Jaxpr:
-        """Returns a program that computes the same, up to rounding, and runs faster on this platform."""
+    def rewrite(self, jaxpr: Jaxpr, is_divided: bool) -> Jaxpr:
+        """Returns a program that computes the same, up to rounding, and runs faster on this platform.
+
+        Args:
+            jaxpr: The program.
+            is_divided: Whether XLA divides it between devices, as far as it is not in a `shard_map`.
+        """
         ...
 
     def compiler_options(self) -> dict[str, bool | str]:
@@ -151,26 +157,32 @@ def partition(
     return _backends[platform].partition(step, state, batch, replicas, axes) if platform in _backends else None
 
 
-def passes(platform: str) -> Sequence[Callable[[Jaxpr], Jaxpr]]:
+def passes(platform: str, is_divided: bool = False) -> Sequence[Callable[[Jaxpr], Jaxpr]]:
     """Returns the passes over the jaxprs of programs for a platform, in their order."""
-    return [_backends[platform].rewrite] if platform in _backends else []
+    return [partial(_backends[platform].rewrite, is_divided=is_divided)] if platform in _backends else []
 
 
 def apply_passes(
-    platform: str, function: Callable[..., Any], static_argnums: tuple[int, ...] = ()
+    platform: str, function: Callable[..., Any], static_argnums: tuple[int, ...] = (), is_divided: bool = False
 ) -> Callable[..., Any]:
     """Returns a function for `jax.jit` whose jaxpr goes through the passes of a platform.
 
     Only lockstep's own programs go through here: a `jax.jit` of somebody else compiles as it does without lockstep.
+
+    Args:
+        platform: The devices' platform.
+        function: What is to be compiled.
+        static_argnums: Its arguments that are no arrays.
+        is_divided: Whether it is a program of several devices, which XLA divides.
     """
 
     def program(*args: Any) -> Any:
-        if not passes(platform):
+        if not passes(platform, is_divided):
             return function(*args)
         # A function of its own: jax keeps what it has traced, and a step may be traced anew because it knows more.
         trace = jax.make_jaxpr(lambda *given: function(*given), static_argnums=static_argnums, return_shape=True)
         jaxpr, shapes = trace(*args)
-        for apply in passes(platform):
+        for apply in passes(platform, is_divided):
             jaxpr = apply(jaxpr)
         leaves = jax.tree.leaves([a for i, a in enumerate(args) if i not in static_argnums])
         return jax.tree.unflatten(jax.tree.structure(shapes), jaxpr_as_fun(jaxpr)(*leaves))

@@ -109,7 +109,7 @@ class Compiler:
             is_loop: Whether it is a loop of steps, for which backends have options of XLA's compiler.
         """
         return jax.jit(
-            backends.apply_passes(self.platform, function, static_argnums),
+            backends.apply_passes(self.platform, function, static_argnums, len(self._replicas.devices) > 1),
             static_argnums=static_argnums,
             donate_argnums=donate_argnums,
             compiler_options=backends.compiler_options(self.platform) if is_loop else None,

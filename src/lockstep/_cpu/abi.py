@@ -60,6 +60,12 @@ class Scalar(ctypes.Structure):
     _fields_ = (("dtype", ctypes.c_int), ("value", ctypes.c_void_p))
 
 
+class ByteSpan(ctypes.Structure):
+    """XLA_FFI_ByteSpan: an attribute that is text."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
 class Buffer(_Sized):
     """XLA_FFI_Buffer."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lockstep._cpu.shared_memory import custom_call
+from lockstep._cpu import targets
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_it_comes_when_the_function_has_returned() -> None:
         signal.raise_signal(signal.SIGINT)
         done.append("all of it")
 
-    custom_call.defer_interrupts(called_by_xla)
+    targets.defer_interrupts(called_by_xla)
     with pytest.raises(KeyboardInterrupt):
         called_by_xla()
         threading.Event().wait(20)
@@ -36,6 +36,6 @@ def test_it_comes_when_the_function_has_returned() -> None:
 
 @pytest.mark.usefixtures("restored")
 def test_elsewhere_it_comes_at_once() -> None:
-    custom_call.defer_interrupts(lambda: None)
+    targets.defer_interrupts(lambda: None)
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)

@@ -1,0 +1,166 @@
+"""Convolutions that oneDNN computes, in programs that XLA does not divide between devices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import cast
+
+import jax
+from jax import lax
+
+from lockstep._cpu.lowerings.convolution import Compute, Convolution
+from lockstep._cpu.onednn.calls import ConvolutionCall, Dtype
+from lockstep._cpu.onednn.custom_call import compute as compute_call
+from lockstep._cpu.onednn.library import computes
+
+# Below so many products a call, which is Python's and wakes threads, takes longer than XLA's own: 8x8x8x32 with 32
+# kernels of 3x3 0.09 ms and 0.18. With groups XLA is slower: 8x6x6x960, one kernel of 3x3 for each, 0.38 and 0.21.
+_LEAST_PRODUCTS, _LEAST_GROUPED_PRODUCTS = 5_000_000, 1_000_000
+_MOST_DIMENSIONS = 3
+_LEAST_CHANNELS, _LEAST_CHANNELS_PRODUCT, _LARGE_PICTURE = 4, 512, 1024
+
+
+def foreign_convolution(convolution: Convolution) -> Compute | None:
+    """Rule: a convolution, the gradient of one by its input, or by its kernel, as a call of oneDNN."""
+    if not _is_suitable(convolution):
+        return None
+    is_of_kernel = math.prod(convolution.window) > math.prod(convolution.out[1:-1])
+    if set(convolution.lhs_dilation) != {1}:
+        # That of a transposed convolution's kernel comes back with its operands exchanged.
+        return None if is_of_kernel else _input_gradient(convolution)
+    return _kernel_gradient(convolution) if is_of_kernel else _forward(convolution)
+
+
+def _is_suitable(convolution: Convolution) -> bool:
+    products = math.prod(convolution.out) * math.prod(convolution.window) * convolution.rhs[-2]
+    products //= math.prod(convolution.lhs_dilation)
+    least = _LEAST_PRODUCTS if convolution.feature_groups == 1 else _LEAST_GROUPED_PRODUCTS
+    return (
+        computes(convolution.dtype.name)
+        and 1 <= convolution.rank <= _MOST_DIMENSIONS
+        and convolution.batch_groups == 1
+        and not convolution.is_empty
+        and products >= least
+    )
+
+
+def _is_worth(call: ConvolutionCall) -> bool:
+    """Returns whether oneDNN is faster than XLA's own and lockstep's other rules."""
+    # (ms, float32, 2-core Xeon, busy: XLA's, or that of another rule, and oneDNN's.) 1x1 is a matrix product:
+    # 16x48x48x32 with 192 kernels 1.5 and 1.9; 32x16x16x64 with 128, stride 2, the kernel's gradient 0.46 and 2.5. A
+    # kernel as large as the picture: 32x2x2x512 with 512 of 3x3, the input's gradient 5.5 and 20; 8x3x3x768 13.7 and
+    # 17.9. Few channels: 128x28x28x32 with 1 of 3x3 1.9 and 3.1, 16x96x96x32 with 3 7.1 and 10.1. Kernels' gradients:
+    # 64x28x28x1 with 32 of 3x3 0.67 and 0.91, 64x16x16x8 with 8 0.39 and 1.5, 16x17x17x17 with 17 0.66 and 4.6, but
+    # 32x32x32x16 with 16 2.8 and 2.6, 32x64x64x8 with 16 12.1 and 1.9.
+    taps, space = call.kernel[:-2], call.source[1:-1]
+    inputs, outputs = call.source[-1], call.output[-1]
+    covers = any(size <= (t - 1) * d + 1 and t > 1 for size, t, d in zip(space, taps, call.dilation, strict=True))
+    if math.prod(taps) == 1 or covers:
+        return False
+    if call.kind == "backward_weights":
+        return inputs > 1 and (inputs * outputs >= _LEAST_CHANNELS_PRODUCT or math.prod(space) >= _LARGE_PICTURE)
+    return (outputs if call.kind == "forward" else inputs) >= _LEAST_CHANNELS
+
+
+def _forward(convolution: Convolution) -> Compute | None:
+    if not convolution.has_margins_only:
+        return None
+    call = ConvolutionCall(
+        cast("Dtype", convolution.dtype.name),
+        "forward",
+        convolution.lhs,
+        convolution.rhs,
+        convolution.out,
+        convolution.strides,
+        convolution.rhs_dilation,
+        convolution.padding,
+        convolution.feature_groups,
+    )
+    return (lambda lhs, rhs: compute_call(call, lhs, rhs)) if _is_worth(call) else None
+
+
+def _input_gradient(convolution: Convolution) -> Compute | None:
+    """Returns a convolution of an input with holes as the gradient of one with strides."""
+    if set(convolution.strides) != {1} or convolution.feature_groups != 1:
+        return None
+    source = convolution.out
+    # (window - 1) * dilation - padding is what the convolution was padded with whose gradient this is.
+    reach = [(taps - 1) * dilation for taps, dilation in zip(convolution.window, convolution.rhs_dilation, strict=True)]
+    low = [r - before for r, (before, _) in zip(reach, convolution.padding, strict=True)]
+    strides = convolution.lhs_dilation
+    high = [
+        (places - 1) * stride + 1 + r - before - size
+        for places, stride, r, before, size in zip(
+            convolution.lhs[1:-1], strides, reach, low, source[1:-1], strict=True
+        )
+    ]
+    if not _is_padding(low, high, strides):
+        return None
+    *taps, inputs, outputs = convolution.rhs
+    call = ConvolutionCall(
+        cast("Dtype", convolution.dtype.name),
+        "backward_data",
+        source,
+        (*taps, outputs, inputs),
+        convolution.lhs,
+        strides,
+        convolution.rhs_dilation,
+        tuple(zip(low, high, strict=True)),
+        1,
+    )
+    if not _is_worth(call):
+        return None
+    rank = convolution.rank
+
+    def compute(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
+        kernel = lax.transpose(lax.rev(rhs, range(rank)), (*range(rank), rank + 1, rank))
+        return compute_call(call, lhs, kernel)
+
+    return compute
+
+
+def _is_padding(low: Sequence[int], high: Sequence[int], strides: Sequence[int]) -> bool:
+    """Returns whether oneDNN takes this as padding: no window may end before a whole stride of the input is left."""
+    return min(low) >= 0 and all(h > -s for h, s in zip(high, strides, strict=True))
+
+
+def _kernel_gradient(convolution: Convolution) -> Compute | None:
+    """Returns a convolution whose batch are channels, and whose kernel is a gradient, as the gradient of a kernel."""
+    if convolution.feature_groups != 1:
+        return None
+    inputs, *space, count = convolution.lhs
+    *places, _, outputs = convolution.rhs
+    *taps, _ = convolution.out[1:]
+    low = [before for before, _ in convolution.padding]
+    # What the last place of the kernel sees of the input ends where the last window does.
+    high = [
+        (p - 1) * stride + (t - 1) * dilation + 1 - before - size
+        for p, stride, t, dilation, before, size in zip(
+            places, convolution.rhs_dilation, taps, convolution.strides, low, space, strict=True
+        )
+    ]
+    if not _is_padding(low, high, convolution.rhs_dilation):
+        return None
+    call = ConvolutionCall(
+        cast("Dtype", convolution.dtype.name),
+        "backward_weights",
+        (count, *space, inputs),
+        (*taps, inputs, outputs),
+        (count, *places, outputs),
+        convolution.rhs_dilation,
+        convolution.strides,
+        tuple(zip(low, high, strict=True)),
+        1,
+    )
+    if not _is_worth(call):
+        return None
+    rank = convolution.rank
+
+    def compute(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
+        # Back to batch first, channels last: the transpositions of the canonical form are undone, and XLA removes both.
+        source = lax.transpose(lhs, (rank + 1, *range(1, rank + 1), 0))
+        gradient = lax.transpose(rhs, (rank, *range(rank), rank + 1))
+        return lax.transpose(compute_call(call, source, gradient), (rank, *range(rank), rank + 1))
+
+    return compute

@@ -1,0 +1,59 @@
+"""The target of XLA's custom calls that oneDNN computes."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+
+import jax
+
+from lockstep._cpu import abi, targets
+from lockstep._cpu.onednn.calls import Call, as_text, from_text
+from lockstep._cpu.onednn.library import Library, load
+from lockstep._cpu.onednn.memory import Arena
+from lockstep._cpu.onednn.operation import Operation
+
+NAME = "lockstep_onednn"
+
+
+def compute(call: Call, first: jax.Array, second: jax.Array) -> jax.Array:
+    """Computes a call of two operands, in a program for CPU devices that XLA does not divide."""
+    _register()
+    result = jax.ShapeDtypeStruct(call.result, first.dtype)
+    return jax.ffi.ffi_call(NAME, result)(first, second, call=as_text(call))
+
+
+@functools.cache
+def _register() -> None:
+    dnnl = load()
+    assert dnnl is not None
+    operations = Operations(dnnl)
+    targets.register(NAME, operations.execute)
+
+
+class Operations:
+    """The operations of this process: each call's is prepared once."""
+
+    def __init__(self, dnnl: Library) -> None:
+        self._dnnl = dnnl
+        self._arena = Arena()
+        self._prepared: dict[bytes, Operation] = {}
+        self._lock = threading.Lock()
+
+    def execute(self, frame: abi.Frame) -> None:
+        """Carries out a call of a program."""
+        text = abi.ByteSpan.from_address(frame.attributes.items[0])
+        key = ctypes.string_at(text.data, text.size)
+        operation = self._prepared.get(key)
+        if operation is None:
+            operation = self._prepare(key)
+        items = frame.arguments.items[0], frame.arguments.items[1], frame.results.items[0]
+        operation.run([abi.Buffer.from_address(item).data for item in items])
+
+    def _prepare(self, key: bytes) -> Operation:
+        with self._lock:
+            if key not in self._prepared:
+                call = from_text(key.decode())
+                self._prepared[key] = Operation(self._dnnl, call, self._arena)
+            return self._prepared[key]

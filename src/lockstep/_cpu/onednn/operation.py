@@ -1,0 +1,97 @@
+"""A call that has been prepared, and the threads that compute it."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from lockstep._cpu.onednn.calls import Call
+from lockstep._cpu.onednn.library import Argument, Handle, Library
+from lockstep._cpu.onednn.memory import Arena, round_up
+from lockstep._cpu.onednn.pieces import MOST_PIECES, divide
+from lockstep._cpu.onednn.plan import Step, plan
+
+_Steps = list[tuple[Handle, Any]]
+
+
+class Operation:
+    """A call, with kernels made for its shapes.
+
+    Args:
+        dnnl: The library.
+        call: What is to be computed.
+        arena: Where it has its memory from while it runs.
+    """
+
+    def __init__(self, dnnl: Library, call: Call, arena: Arena) -> None:
+        self._dnnl, self._arena = dnnl, arena
+        cores = len(os.sched_getaffinity(0))
+        pieces = divide(call, cores)
+        self._threads = max(1, cores // MOST_PIECES) if len(pieces) > 1 else 1
+        with dnnl.threads(self._threads):
+            self._plan = plan(dnnl, call, pieces)
+        # Where those arrays are in the arena that exist only during the call.
+        self._offsets: list[int] = []
+        self._bytes = 0
+        for array in self._plan.arrays:
+            self._offsets.append(self._bytes)
+            self._bytes += round_up(dnnl.size(array.description)) if array.operand is None else 0
+        # Those of calls that are not running: each call has one of its own.
+        self._contexts: list[_Context] = []
+
+    def run(self, addresses: Sequence[int]) -> None:
+        """Computes it, of two operands and into a result at these addresses."""
+        try:
+            context = self._contexts.pop()
+        except IndexError:
+            context = _Context(self._dnnl, self._plan.arrays, self._plan.pieces, self._plan.last)
+        with self._arena.lend(self._bytes) as start:
+            for memory, array, offset in zip(context.memory, self._plan.arrays, self._offsets, strict=True):
+                place = start + offset if array.operand is None else addresses[array.operand] + array.offset
+                self._dnnl.place(memory, place)
+            self._compute(context)
+        self._contexts.append(context)
+
+    def _compute(self, context: _Context) -> None:
+        first, *others = context.pieces
+        given = [_pool().submit(self._execute, *piece) for piece in others]
+        self._execute(*first)
+        for future, piece in zip(given, others, strict=True):
+            # What no thread has begun yet is done here.
+            if future.cancel():
+                self._execute(*piece)
+            else:
+                future.result()
+        if context.last:
+            self._execute(first[0], context.last)
+
+    def _execute(self, stream: Handle, steps: _Steps) -> None:
+        with self._dnnl.threads(self._threads):
+            for primitive, arguments in steps:
+                self._dnnl.execute(primitive, stream, arguments)
+
+
+class _Context:
+    """Arrays and streams for one call at a time."""
+
+    def __init__(
+        self, dnnl: Library, arrays: Sequence[Any], pieces: Sequence[Sequence[Step]], last: Sequence[Step]
+    ) -> None:
+        self.memory = [dnnl.memory(array.description) for array in arrays]
+        self.pieces = [(dnnl.stream(), self._bind(steps)) for steps in pieces]
+        self.last = self._bind(last)
+
+    def _bind(self, steps: Sequence[Step]) -> _Steps:
+        bound: _Steps = []
+        for step in steps:
+            arguments = [Argument(number, self.memory[array]) for number, array in step.arguments.items()]
+            bound.append((step.primitive, (Argument * len(arguments))(*arguments)))
+        return bound
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(MOST_PIECES - 1, "lockstep-onednn")
