@@ -2,6 +2,9 @@
 # For NVIDIA GPUs: docker build --build-arg EXTRAS=[cuda,images] -t lockstep .
 FROM python:3.13-slim
 
+# What oneDNN needs, which computes convolutions on CPUs.
+RUN apt-get update && apt-get install --yes --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/*
+
 ARG EXTRAS=[images]
 
 COPY pyproject.toml README.md LICENSE CITATION.cff /src/

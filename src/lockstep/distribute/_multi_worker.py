@@ -42,7 +42,8 @@ class MultiWorkerMirroredStrategy(Strategy):
         StartupOrderError: If JAX has started, or this process has joined a cluster before.
         AddressError: If an address of the cluster cannot be bound or resolved.
         MissingTaskError: If a task does not arrive within LOCKSTEP_JOIN_TIMEOUT seconds (300).
-        MismatchError: If tasks differ in cluster, versions, options or `LOCKSTEP_XLA_LOWERINGS`.
+        MismatchError: If tasks differ in cluster, versions, options, `LOCKSTEP_XLA_LOWERINGS` or
+            `LOCKSTEP_ONEDNN`.
         UnsupportedError: If the devices cannot do what the options ask for.
 
     Source: tf.distribute.MultiWorkerMirroredStrategy.

@@ -5,6 +5,7 @@ a lowering stays only while it gains 1.2 x on its own grid (`benchmarks/lowering
 
     rewrite             applies them; the table of rules
     convolution         the canonical form of convolutions, in which their rules work
+    foreign_convolutions, foreign_products    what oneDNN computes
     depthwise           depthwise convolutions and their kernel gradients
     grouped             groups of several channels, and their kernel gradients
     kernel_gradients    of convolutions without groups, transposed ones too

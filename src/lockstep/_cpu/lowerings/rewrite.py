@@ -133,10 +133,7 @@ class _Rewriter:
         # A `shard_map` that checks how values vary wants that of each value, which a rule does not know.
         if eqn.primitive.name in _CLOSED or eqn.params.get("check_vma"):
             return eqn
-        is_manual = eqn.primitive.name == "shard_map" and set(eqn.params["manual_axes"]) == set(
-            eqn.params["mesh"].axis_names
-        )
-        return replace_subjaxprs(eqn, self._local.rewrite if is_manual else self.rewrite)
+        return replace_subjaxprs(eqn, self._local.rewrite if _is_of_shards(eqn) else self.rewrite)
 
     def _call(self, eqn: JaxprEqn) -> Jaxpr | None:
         """Returns what is to be run for an equation; `None` if it stays."""
@@ -149,6 +146,13 @@ class _Rewriter:
             return _trace(isolate(bind), eqn)
         # Rules leave parts to each other: what one makes of a convolution is another convolution.
         return None if compute is None else self.rewrite(_trace(compute, eqn))
+
+
+def _is_of_shards(eqn: JaxprEqn) -> bool:
+    """Returns whether an equation's body is a program of one device: a `shard_map` over all axes of the mesh."""
+    # Later releases of jax call them `manual_axes`.
+    axes = eqn.params.get("newly_manual_axes", eqn.params.get("manual_axes", ()))
+    return eqn.primitive.name == "shard_map" and set(axes) == set(eqn.params["mesh"].axis_names)
 
 
 def _trace(compute: Callable[..., Any], eqn: JaxprEqn) -> Jaxpr:

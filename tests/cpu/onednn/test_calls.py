@@ -1,0 +1,218 @@
+"""Convolutions and products that oneDNN computes have XLA's values, in every program that may call it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax import lax
+from jax.sharding import Mesh, PartitionSpec
+
+from lockstep._cpu.onednn import calls, library
+from lockstep._cpu.onednn.calls import ConvolutionCall, ProductCall
+from lockstep._cpu.onednn.custom_call import NAME
+from lockstep._cpu.onednn.memory import ALIGNMENT, Arena
+from lockstep._cpu.onednn.pieces import divide
+from lockstep._engine.step import backends
+from tests.cpu.lowerings.both import assert_same, lowered, random
+
+pytestmark = pytest.mark.skipif(library.load() is None, reason=f"{library.PACKAGE} is not installed")
+
+_LETTERS = "DHW"
+
+
+def convolution(
+    strides: int = 1, padding: str = "SAME", dilation: int = 1, groups: int = 1, rank: int = 2
+) -> Callable[..., Any]:
+    """Returns a convolution of channels last, with both gradients."""
+    space = _LETTERS[-rank:]
+
+    def convolve(x: jax.Array, kernel: jax.Array) -> jax.Array:
+        return lax.conv_general_dilated(
+            x,
+            kernel,
+            (strides,) * rank,
+            padding,
+            rhs_dilation=(dilation,) * rank,
+            dimension_numbers=(f"N{space}C", f"{space}IO", f"N{space}C"),
+            feature_group_count=groups,
+        )
+
+    def with_gradients(x: jax.Array, kernel: jax.Array) -> Any:
+        y, gradients = jax.vjp(convolve, x, kernel)
+        return y, gradients(jnp.ones_like(y) + x.mean() * jnp.arange(y.shape[-1], dtype=y.dtype))
+
+    return with_gradients
+
+
+def count_calls(f: Callable[..., Any], *args: Any) -> int:
+    """Returns how often a program calls oneDNN."""
+    return lowered(f, *args, ours=True).as_text().count(f"@{NAME}")
+
+
+_CONVOLUTIONS: dict[str, tuple[dict[str, Any], tuple[int, ...], tuple[int, ...]]] = {
+    "3x3": ({}, (16, 20, 20, 32), (3, 3, 32, 16)),
+    "examples that threads do not divide evenly": ({}, (13, 20, 20, 32), (3, 3, 32, 32)),
+    "one example": ({}, (1, 64, 64, 32), (3, 3, 32, 32)),
+    "strides": ({"strides": 2}, (16, 21, 21, 32), (3, 3, 32, 24)),
+    "strides that leave a rest": ({"strides": 3, "padding": "VALID"}, (16, 22, 22, 32), (4, 4, 32, 32)),
+    "dilation": ({"dilation": 2, "padding": "VALID"}, (16, 20, 20, 32), (3, 3, 32, 24)),
+    "even kernel": ({}, (16, 20, 20, 32), (4, 2, 32, 24)),
+    "groups": ({"groups": 4}, (16, 20, 20, 32), (3, 3, 8, 32)),
+    "depthwise": ({"groups": 64}, (16, 24, 24, 64), (3, 3, 1, 128)),
+    "a line": ({"rank": 1}, (32, 200, 32), (5, 32, 64)),
+    "a volume": ({"rank": 3}, (4, 10, 10, 10, 16), (3, 3, 3, 16, 32)),
+    "channels that fill no vector": ({}, (16, 20, 20, 27), (3, 3, 27, 35)),
+}
+
+
+@pytest.mark.parametrize("name", _CONVOLUTIONS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_convolution_and_its_gradients_are_xlas(name: str, dtype: str) -> None:
+    if not library.computes(dtype):
+        pytest.skip(f"this processor has no instructions for {dtype}")
+    settings, *shapes = _CONVOLUTIONS[name]
+    f, operands = convolution(**settings), [random(shape, dtype, i) for i, shape in enumerate(shapes)]
+    assert count_calls(f, *operands) >= 1
+    assert_same(f, *operands)
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("ab,bc->ac", [(512, 300), (300, 256)]),
+        ("ba,bc->ac", [(256, 512), (256, 260)]),
+        ("ab,cb->ac", [(512, 256), (300, 256)]),
+        ("abc,cde->abde", [(32, 64, 128), (128, 4, 32)]),
+        ("aecd,abcd->acbe", [(24, 64, 4, 64), (24, 60, 4, 64)]),
+        ("acbe,aecd->abcd", [(24, 4, 60, 64), (24, 64, 4, 64)]),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_product_is_xlas(equation: str, shapes: list[tuple[int, ...]], dtype: str) -> None:
+    if not library.computes(dtype):
+        pytest.skip(f"this processor has no instructions for {dtype}")
+
+    def product(a: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.einsum(equation, a, b)
+
+    operands = [random(shape, dtype, i) for i, shape in enumerate(shapes)]
+    assert count_calls(product, *operands) == 1
+    assert_same(product, *operands)
+
+
+def test_types_that_it_has_no_kernels_for_are_left_to_xla() -> None:
+    operands = [random((512, 512), "float16", i) for i in range(2)]
+    assert count_calls(jnp.matmul, *operands) == 0
+
+
+def test_it_is_called_in_loops_and_branches() -> None:
+    x, kernel = random((4, 16, 20, 20, 32), "float32", 0), random((3, 3, 32, 32), "float32", 1)
+
+    def loop(x: jax.Array, kernel: jax.Array) -> Any:
+        def body(carry: jax.Array, batch: jax.Array) -> tuple[jax.Array, jax.Array]:
+            y, (_, gradient) = convolution()(batch, carry)
+            return carry - gradient / gradient.max(), y
+
+        return lax.scan(body, kernel, x)
+
+    assert count_calls(loop, x, kernel) > 1
+    assert_same(loop, x, kernel)
+
+
+def test_results_are_the_same_bits_each_time() -> None:
+    x, kernel = random((16, 20, 20, 32), "float32", 0), random((3, 3, 32, 32), "float32", 1)
+    compiled = lowered(convolution(), x, kernel, ours=True).compile()
+    first = jax.tree.leaves(compiled(x, kernel))
+    found: list[Any] = []
+    threads = [threading.Thread(target=lambda: found.append(jax.tree.leaves(compiled(x, kernel)))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == len(threads)
+    for leaves in found:
+        for one, other in zip(first, leaves, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_a_program_that_xla_divides_calls_it_in_shards_alone() -> None:
+    x, kernel = random((16, 20, 20, 32), "float32", 0), random((3, 3, 32, 32), "float32", 1)
+    whole = jax.jit(backends.apply_passes("cpu", convolution(), is_divided=True)).lower(x, kernel)
+    assert NAME not in whole.as_text()
+    mesh = Mesh(np.asarray(jax.devices("cpu")[:1]), ("replica",))
+    specs: dict[str, Any] = {
+        "in_specs": (PartitionSpec("replica"), PartitionSpec()),
+        "out_specs": PartitionSpec(),
+        "check_vma": False,
+    }
+    shards = jax.shard_map(lambda x, kernel: convolution()(x, kernel)[1][1], mesh=mesh, **specs)
+    assert NAME in jax.jit(backends.apply_passes("cpu", shards, is_divided=True)).lower(x, kernel).as_text()
+
+
+@pytest.mark.parametrize("setting", ["0", "1"])
+def test_the_environment_decides(setting: str) -> None:
+    operands = [random((512, 512), "float32", i) for i in range(2)]
+    with mock.patch.dict(os.environ, {library.VARIABLE: setting}):
+        assert count_calls(jnp.matmul, *operands) == int(setting)
+
+
+def test_without_the_library_xla_computes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "load", lambda: None)
+    operands = [random((512, 512), "float32", i) for i in range(2)]
+    assert count_calls(jnp.matmul, *operands) == 0
+
+
+sizes = st.integers(1, 40)
+
+
+@given(sizes, sizes, sizes, sizes, st.sampled_from(["forward", "backward_data", "backward_weights"]), sizes)
+def test_pieces_of_a_convolution_are_the_whole(n: int, size: int, ci: int, co: int, kind: Any, cores: int) -> None:
+    space = (size * 30,)
+    call = ConvolutionCall("float32", kind, (n, *space, ci), (3, ci, co), (n, *space, co), (1,), (1,), ((1, 1),), 1)
+    assert calls.from_text(calls.as_text(call)) == call
+    pieces = divide(call, cores)
+    parts: list[Any] = [piece.call for piece in pieces]
+    assert sum(part.source[0] for part in parts) == n
+    ends = np.cumsum([0, *(part.source[0] for part in parts)])[:-1]
+    source, output = space[0] * ci, space[0] * co
+    first = output if kind == "backward_data" else source
+    assert [piece.first for piece in pieces] == [end * first for end in ends]
+    result = {"forward": output, "backward_data": source, "backward_weights": 0}[kind]
+    assert [piece.result for piece in pieces] == [end * result for end in ends]
+
+
+@given(sizes, sizes, sizes, sizes, st.booleans(), sizes)
+def test_pieces_of_a_product_are_the_whole(m: int, k: int, n: int, batch: int, has_batch: bool, cores: int) -> None:
+    m, k, n = m * 20, k * 20, n * 20
+    first, second = ((m, k), (k, 1)), ((k, n), (n, 1))
+    if has_batch:
+        first, second = ((batch, m, k), (m * k, k, 1)), ((batch, k, n), (k * n, n, 1))
+    call: Any = ProductCall("float32", first, second, (batch, m, n) if has_batch else (m, n))
+    assert calls.from_text(calls.as_text(call)) == call
+    pieces = divide(call, cores)
+    parts: list[Any] = [piece.call for piece in pieces]
+    assert sum(part.first[0][0] for part in parts) == first[0][0]
+    ends = np.cumsum([0, *(part.first[0][0] for part in parts)])[:-1]
+    rows = m if has_batch else 1
+    assert [piece.first for piece in pieces] == [end * rows * k for end in ends]
+    assert [piece.second for piece in pieces] == [end * k * n * has_batch for end in ends]
+    assert [piece.result for piece in pieces] == [end * rows * n for end in ends]
+
+
+def test_memory_is_lent_to_one_call_at_a_time() -> None:
+    arena = Arena()
+    with arena.lend(100) as one, arena.lend(100) as other:
+        assert abs(one - other) >= 100
+        assert one % ALIGNMENT == other % ALIGNMENT == 0
+    with arena.lend(50) as again:
+        assert again in (one, other)
