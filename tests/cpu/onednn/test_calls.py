@@ -150,7 +150,8 @@ def test_a_program_that_xla_divides_calls_it_in_shards_alone() -> None:
     whole = jax.jit(backends.apply_passes("cpu", convolution(), is_divided=True)).lower(x, kernel)
     assert NAME not in whole.as_text()
     mesh = Mesh(np.asarray(jax.devices("cpu")[:1]), ("replica",))
-    specs: dict[str, Any] = {
+    over = PartitionSpec("replica"), PartitionSpec()
+    specs: dict[str, Any] = {"in_specs": over, "out_specs": PartitionSpec(), "check_vma": False}
         "in_specs": (PartitionSpec("replica"), PartitionSpec()),
         "out_specs": PartitionSpec(),
         "check_vma": False,
