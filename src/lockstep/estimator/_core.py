@@ -33,7 +33,7 @@ from lockstep.estimator._model_fn.function import (
     traced_values_in,
 )
 from lockstep.estimator._model_fn.program import ModelProgram, text_leaves, to_abstract
-from lockstep.estimator._model_fn.records import GroupOp, SummaryOp, group
+from lockstep.estimator._model_fn.records import GroupOp, SummaryOp, batches_of_update, group
 from lockstep.estimator._model_fn.step_parts import StepParts
 from lockstep.estimator._model_fn.steps import Steps, evaluate_step, increment, predict_step, train_step
 from lockstep.estimator._model_fn.variables import GLOBAL_STEP, Variables
@@ -228,6 +228,11 @@ class CompiledModelFn:
         """Returns the global step's increment per step."""
         ops: GroupOp = group(self.spec.train_op)
         return increment(ops)
+
+    @property
+    def batches_of_update(self) -> int | None:
+        """Returns over how many batches an update averages (SyncReplicasOptimizer); `None` if each batch is one."""
+        return batches_of_update(group(self.spec.train_op))
 
     @cached_property
     def output_paths(self) -> dict[int, tuple[Any, ...]]:

@@ -27,6 +27,8 @@ def model_fn(features: Any, labels: Any, mode: str) -> Any:
     # The one has counts of its own on the servers, and the other a rate that depends on the step.
     rate = train.exponential_decay(0.1, train.get_global_step(), 10, 0.5)
     optimizer = train.AdamOptimizer(0.02) if OPTIMIZER == "adam" else train.GradientDescentOptimizer(rate)
+    if OPTIMIZER == "replicas":
+        optimizer = train.SyncReplicasOptimizer(optimizer, replicas_to_aggregate=3)
     train_op = optimizer.minimize(loss, train.get_global_step())
     return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op if mode == "train" else None)
 

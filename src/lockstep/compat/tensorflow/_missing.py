@@ -114,9 +114,6 @@ ADVICE: dict[str, str] = {
     "tf.compat.v1.train.SingularMonitoredSession": _SESSION,
     "tf.compat.v1.train.Supervisor": _SESSION,
     "tf.compat.v1.train.Coordinator": _SESSION,
-    "tf.compat.v1.train.SyncReplicasOptimizer": "Use the optimizer itself. Training is synchronous "
-    "with RunConfig(train_distribute=tf.distribute.MultiWorkerMirroredStrategy()), and on parameter servers with "
-    "tf.distribute.ParameterServerStrategy(mode='sync').",
     "tf.compat.v1.train.replica_device_setter": "ParameterServerStrategy places variables on servers by itself, and "
     "divides them as its variable_partitioner says; leave it out.",
     "tf.compat.v1.train.batch": _QUEUE,

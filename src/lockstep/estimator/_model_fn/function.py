@@ -57,6 +57,21 @@ jax.tree_util.register_dataclass(Data, ["features", "labels", "texts", "rows"], 
 
 
 @dataclass(frozen=True)
+class Batches:
+    """Batches whose gradients make one update (SyncReplicasOptimizer); of any sizes."""
+
+    parts: tuple[Data, ...]
+
+
+jax.tree_util.register_dataclass(Batches, ["parts"], [])
+
+
+def parts_of(batch: Data | Batches) -> tuple[Data, ...]:
+    """Returns the batches that a step's gradients are averaged over."""
+    return batch.parts if isinstance(batch, Batches) else (batch,)
+
+
+@dataclass(frozen=True)
 class ModelCall:
     """A traced call of a model_fn: the scope it ran in, and the EstimatorSpec it returned.
 

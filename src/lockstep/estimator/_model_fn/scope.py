@@ -138,6 +138,11 @@ class ModelScope(keras.StatelessScope):
         return dict(self._keys)
 
     @property
+    def is_first_call(self) -> bool:
+        """Returns whether this is the call that finds out what the model_fn does."""
+        return not self._variables.is_complete
+
+    @property
     def is_read_only(self) -> bool:
         """Returns whether assignments of this call are left out."""
         return self._is_read_only

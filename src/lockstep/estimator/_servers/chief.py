@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from lockstep._engine.input import random_state
@@ -16,10 +17,10 @@ from lockstep._engine.servers.host_program import HostProgram
 from lockstep._engine.servers.layout import Layout
 from lockstep._engine.servers.requests import JobSpec, Pull
 from lockstep._engine.step.batches import DeviceBatch, Outputs
-from lockstep.errors import UnsupportedError
+from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.estimator._core import CompiledModelFn
-from lockstep.estimator._model_fn.function import Data
-from lockstep.estimator._model_fn.program import without_text
+from lockstep.estimator._model_fn.function import Batches, Data, parts_of
+from lockstep.estimator._model_fn.program import textless
 from lockstep.estimator._model_fn.variables import GLOBAL_STEP
 from lockstep.estimator._servers.client import Beginning, TicketClient, outputs_in
 from lockstep.estimator._servers.step import TicketStep
@@ -142,9 +143,9 @@ class TextlessProgram(HostProgram):
         super().__init__(compiled.replicas.runtime)
         self._compiled = compiled
 
-    def prepare(self, batch: Data) -> Any:
+    def prepare(self, batch: Data | Batches) -> Any:
         """Returns a batch as arrays."""
-        return super().prepare(without_text(batch, self._compiled.first_call.scope.recorded.needs))
+        return super().prepare(textless(batch, self._compiled.first_call.scope.recorded.needs))
 
 
 class ServedProgram(TextlessProgram):
@@ -187,11 +188,14 @@ class ServedProgram(TextlessProgram):
             self._tickets = self._open(data)
         tickets = self._tickets
         ticket = tickets.next
-        (report,) = tickets.step(data, self.horizon(), {})
-        tickets.check_data(ticket, data, report)
+        reports = tickets.step(data, self.horizon(), {})
         assert self._step is not None
-        outputs = self._step.outputs_of(data, outputs_in(report))
-        return Outputs(None, None, lambda _: outputs), state
+        outputs: list[Any] = []
+        for part, report in zip(parts_of(data), reports, strict=True):
+            tickets.check_data(ticket, data, report)
+            outputs.append(self._step.outputs_of(part, outputs_in(report)))
+        shown = jax.tree.map(_shown, *outputs)
+        return Outputs(None, None, lambda _: shown), state
 
     @property
     def outstanding(self) -> int:
@@ -207,16 +211,25 @@ class ServedProgram(TextlessProgram):
         if self._tickets is not None:
             self._call.end_epoch(self._tickets.steps)
 
-    def _open(self, data: Data) -> ChiefTickets:
+    def _open(self, data: Data | Batches) -> ChiefTickets:
         compiled, options, variables = self._compiled, self._options, self._variables
+        part, shares = parts_of(data)[0], compiled.batches_of_update
+        # A SyncReplicasOptimizer says by itself that updates wait for their batches.
+        mode = options.mode if shares is None else "sync"
+        if shares is not None and options.staleness is not None:
+            raise ArgumentError(
+                "Updates of a SyncReplicasOptimizer miss none of the others. Received: one in a training with "
+                f"ParameterServerStrategy(staleness={options.staleness}). Leave staleness out, or use the optimizer "
+                "that it wraps."
+            )
         assert variables is not None
         # ---- The update, for the batch at hand: only shapes of gradients matter ----
         first, entries = variables.first, compiled.variables.entries
-        update = served_update(compiled.training_parts(), entries, first, data)
+        update = served_update(compiled.training_parts(), entries, first, part)
         names = [v.name for v in update.variables]
         step = self._step = TicketStep(compiled, names)
         layout = Layout.make(update.variables, options.job.num_servers, {})
-        spec = JobSpec(layout, update.rule, options.mode, 1, {}, options.log_order)
+        spec = JobSpec(layout, update.rule, mode, shares or 1, {}, options.log_order)
         # ---- Servers begin anew, with the chief's values ----
         options.served.make_room()
         seeds = {key: first[key] for key, entry in entries.items() if entry.is_seed}
@@ -228,13 +241,21 @@ class ServedProgram(TextlessProgram):
         self._call.open(spec, initial, extra, options.staleness, is_new=True)
         beginning = Beginning(start, increment, seeds)
         # ---- The one epoch of the call ----
-        client = TicketClient(self._call, step, options.is_synchronous)
-        tickets = ChiefTickets(self._call, client, not options.is_synchronous, self._ahead)
+        client = TicketClient(self._call, step, mode == "sync")
+        tickets = ChiefTickets(self._call, client, mode != "sync", self._ahead)
         facts = {"random": random_state.snapshot(), "data": self.position(), "beginning": beginning.to_json()}
         client.begin_epoch(facts)
         tickets.begin_epoch(0, 0, self.batches, facts)
-        variables.serve(_Served(self._call, update, first, beginning, tickets, step.draws(data)))
+        variables.serve(_Served(self._call, update, first, beginning, tickets, step.draws(part)))
         return tickets
+
+
+def _shown(*values: Any) -> Any:
+    """Returns an output of an update for hooks: the mean of a float over its batches, else the first one's value."""
+    first = np.asarray(values[0])
+    if len(values) == 1 or first.shape or not jnp.issubdtype(first.dtype, np.inexact):
+        return values[0]
+    return np.asarray(sum(v * np.asarray(1.0 / len(values), first.dtype) for v in values), first.dtype)
 
 
 class SettledSignals:

@@ -40,13 +40,16 @@ class TicketStep:
     Args:
         compiled: The model_fn.
         held: The keys of the variables that servers hold and send.
+
+    Attributes:
+        entries: The variables of the model_fn.
     """
 
     def __init__(self, compiled: CompiledModelFn, held: Sequence[str]) -> None:
-        self._entries = compiled.variables.entries
+        self.entries = compiled.variables.entries
         self._parts = compiled.training_parts()
         self._compiler = Compiler(compiled.replicas)
-        self._known = {*held, *(k for k, e in self._entries.items() if e.is_seed), "global_step"}
+        self._known = {*held, *(k for k, e in self.entries.items() if e.is_seed), "global_step"}
         self._by_signature: dict[Any, _Compiled] = {}
 
     def draws(self, data: Data) -> Mapping[str, np.ndarray]:
@@ -68,7 +71,7 @@ class TicketStep:
             Arrays of the host: "gradients" and "changes" by key, "hyper" in order, and the leaves of the "outputs".
         """
         part = self._compiled(data).part
-        return jax.device_get(part({key: values.get(key, 0) for key in self._entries}, data))
+        return jax.device_get(part({key: values.get(key, 0) for key in self.entries}, data))
 
     def _compiled(self, data: Data) -> _Compiled:
         leaves, structure = jax.tree.flatten(data)
@@ -79,7 +82,7 @@ class TicketStep:
 
     def _compile(self, data: Data) -> _Compiled:
         structures: list[Any] = []
-        state = shapes_of(self._entries)
+        state = shapes_of(self.entries)
 
         def step(state: Any, data: Data) -> dict[str, Any]:
             outputs, traced = self._parts.gradients(state, data)
@@ -87,7 +90,7 @@ class TicketStep:
             leaves, structure = jax.tree.flatten(outputs)
             structures[:] = [structure]
             changed = {key: traced[place] for key, place in places.changed.items()}
-            seeds = {key: value for key, value in changed.items() if self._entries[key].is_seed}
+            seeds = {key: value for key, value in changed.items() if self.entries[key].is_seed}
             return {
                 "gradients": {key: traced[place] for key, place in places.gradients.items()},
                 "changes": {key: value - state[key] for key, value in changed.items() if key not in seeds},

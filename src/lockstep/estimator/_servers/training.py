@@ -23,7 +23,7 @@ from lockstep.estimator._servers.chief import ServedProgram, ServedVariables, Se
 from lockstep.estimator._servers.client import TicketClient
 from lockstep.estimator._servers.step import TicketStep
 from lockstep.estimator._session import AloneSignals, HookRunner, Session
-from lockstep.estimator._training import Training, TrainRequest
+from lockstep.estimator._training import Training, TrainRequest, source_of
 from lockstep.estimator._types import Hook
 
 _log = logging.getLogger("lockstep")
@@ -149,7 +149,7 @@ def train_on_worker(core: EstimatorCore, request: TrainRequest, replicas: Replic
 
         def make_feed() -> Feed:
             made = waiting.pop() if waiting else make_input(core, request, replicas)
-            return Feed(made.source, program, replicas.runtime, None, at_most=True)
+            return Feed(source_of(compiled, made), program, replicas.runtime, None, at_most=True)
 
         work(call, client, make_feed)
         around.end()
