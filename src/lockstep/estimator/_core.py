@@ -6,7 +6,7 @@ import contextlib
 import copy
 import hashlib
 import logging
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -36,7 +36,7 @@ from lockstep.estimator._model_fn.program import ModelProgram, text_leaves, to_a
 from lockstep.estimator._model_fn.records import GroupOp, SummaryOp, batches_of_update, group
 from lockstep.estimator._model_fn.step_parts import StepParts
 from lockstep.estimator._model_fn.steps import Steps, evaluate_step, increment, predict_step, train_step
-from lockstep.estimator._model_fn.variables import GLOBAL_STEP, Variables
+from lockstep.estimator._model_fn.variables import GLOBAL_STEP, FirstValues, Variables
 from lockstep.estimator._run_config import RunConfig
 from lockstep.estimator._tensorflow_checkpoint import translate
 from lockstep.estimator._types import Strategy
@@ -168,6 +168,10 @@ class EstimatorCore:
         if self.warm_start is None:
             return values
         return warm_start_values(values, set(variables.trainable_keys()), self.warm_start)
+
+    def first_values_on_demand(self, variables: Variables) -> Mapping[str, np.ndarray]:
+        """Returns new values of variables, of which large ones are computed each time that they are asked for."""
+        return FirstValues(variables.entries) if self.warm_start is None else self.first_values_of(variables)
 
     def is_trained(self, runtime: Runtime, max_steps: int | None) -> bool:
         """Returns whether the chief's latest checkpoint has reached `max_steps`; a collective call."""

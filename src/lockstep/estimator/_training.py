@@ -168,6 +168,10 @@ class Training:
         """Returns the step program."""
         return compiled.program
 
+    def _new_values(self, compiled: CompiledModelFn) -> Values:
+        """Returns first values, where there is no checkpoint."""
+        return self._core.first_values(compiled, None)
+
     def _state_of(self, compiled: CompiledModelFn, program: Any, values: Values) -> VariableState:
         """Returns the state with these first values."""
         return VariableState(program, values)
@@ -210,7 +214,7 @@ class Training:
         if not runtime.is_chief:
             values = variables.zeros()
         elif loaded is None:
-            values = self._core.first_values(compiled, None)
+            values = self._new_values(compiled)
         else:
             values = restore_loaded(variables, loaded)
         state = self._state_of(compiled, program, values)

@@ -135,7 +135,11 @@ class ModelFunction:
                 return Text(scope, name, tuple(leaf.shape)) if name in self._text else leaf
 
             features, labels = jax.tree_util.tree_map_with_path(replace_text, (data.features, data.labels))
-            spec = self._call(opened(features), opened(labels), self.mode)
+            scope.is_calling = True
+            try:
+                spec = self._call(opened(features), opened(labels), self.mode)
+            finally:
+                scope.is_calling = False
             return ModelCall(scope, spec, frozenset(scope.assigned))
 
     def _texts_of(self, data: Data) -> tuple[Any, ...] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from lockstep.estimator._model_fn.scope import ModelScope
 
 GLOBAL_STEP = "global_step"
+# As small as tables of embeddings are at least.
+_LARGE_BYTES = 1 << 20
 _are_wrapped = False
 
 
@@ -114,17 +116,7 @@ class Variables:
 
     def initial_values(self) -> dict[str, np.ndarray]:
         """Computes the first value of each variable, in order."""
-        # In order of creation: a slot's first value may depend on that of its variable.
-        values: dict[str, Any] = {}
-        for key, entry in self.entries.items():
-            array = np.asarray(entry.initial(values))
-            if array.shape != entry.shape:
-                raise ArgumentError(
-                    f"The initializer of {entry.key} must return the shape that the variable has, {entry.shape}. "
-                    f"Received: {array.shape}."
-                )
-            values[key] = array.astype(entry.dtype, copy=False)
-        return values
+        return dict(FirstValues(self.entries, keeps_all=True))
 
     def zeros(self) -> dict[str, np.ndarray]:
         """Returns zeros for a process that receives the first values from the chief."""
@@ -137,6 +129,42 @@ class Variables:
     def trainable_keys(self) -> list[str]:
         """Returns the keys of variables that optimizers update."""
         return [key for key, entry in self.entries.items() if entry.trainable]
+
+
+class FirstValues(Mapping[str, np.ndarray]):
+    """The first values of variables, each computed when it is asked for.
+
+    Args:
+        entries: The variables.
+        keeps_all: Whether large ones are kept, too.
+    """
+
+    def __init__(self, entries: Mapping[str, Entry], keeps_all: bool = False) -> None:
+        self._entries = entries
+        self._keeps_all = keeps_all
+        self._kept: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        if key in self._kept:
+            return self._kept[key]
+        entry = self._entries[key]
+        # A slot's first value may depend on that of its variable.
+        array = np.asarray(entry.initial(self))
+        if array.shape != entry.shape:
+            raise ArgumentError(
+                f"The initializer of {entry.key} must return the shape that the variable has, {entry.shape}. "
+                f"Received: {array.shape}."
+            )
+        array = array.astype(entry.dtype, copy=False)
+        if self._keeps_all or array.nbytes < _LARGE_BYTES:
+            self._kept[key] = array
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
 
 def impurity_error(difference: str) -> ArgumentError:

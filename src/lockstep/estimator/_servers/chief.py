@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -11,19 +12,21 @@ import numpy as np
 
 from lockstep._engine.input import random_state
 from lockstep._engine.keras.servers.options import ServerOptions
+from lockstep._engine.keras.servers.spec import row_ranges
 from lockstep._engine.servers.call import Call
 from lockstep._engine.servers.chief_tickets import ChiefTickets
 from lockstep._engine.servers.host_program import HostProgram
-from lockstep._engine.servers.layout import Layout
+from lockstep._engine.servers.layout import Layout, Variable
 from lockstep._engine.servers.requests import JobSpec, Pull
 from lockstep._engine.step.batches import DeviceBatch, Outputs
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.estimator._core import CompiledModelFn
 from lockstep.estimator._model_fn.function import Batches, Data, parts_of
 from lockstep.estimator._model_fn.program import textless
-from lockstep.estimator._model_fn.variables import GLOBAL_STEP
+from lockstep.estimator._model_fn.variables import GLOBAL_STEP, FirstValues
 from lockstep.estimator._servers.client import Beginning, TicketClient, outputs_in
 from lockstep.estimator._servers.step import TicketStep
+from lockstep.estimator._servers.tables import TableOptions, row_initializer
 from lockstep.estimator._servers.update import ServedUpdate, served_update
 
 
@@ -38,12 +41,13 @@ class ServedVariables:
     is_sharded = False
 
     def __init__(self, compiled: CompiledModelFn, values: Mapping[str, Any]) -> None:
-        self._compiled = compiled
-        self._values = {key: np.asarray(value) for key, value in values.items()}
+        self._entries = compiled.variables.entries
+        self._assigned: dict[str, np.ndarray] = {}
+        self._first = values
         self._served: _Served | None = None
 
     def __contains__(self, key: str) -> bool:
-        return key in self._values
+        return key in self._first
 
     @property
     def global_step(self) -> int:
@@ -51,9 +55,13 @@ class ServedVariables:
         return int(self.value(GLOBAL_STEP))
 
     @property
-    def first(self) -> dict[str, np.ndarray]:
-        """Returns the values with which servers are opened, by key."""
-        return dict(self._values)
+    def first(self) -> Mapping[str, np.ndarray]:
+        """The values with which servers are opened, by key."""
+        return ChainMap(self._assigned, cast("dict[str, np.ndarray]", self._first))
+
+    def is_initial(self, key: str) -> bool:
+        """Returns whether a variable begins with what its initializer makes, which nobody has asked for."""
+        return key not in self._assigned and isinstance(self._first, FirstValues)
 
     def serve(self, served: _Served) -> None:
         """Has values come from the servers from now on."""
@@ -61,7 +69,7 @@ class ServedVariables:
 
     def shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Returns the shapes and dtypes of the variables."""
-        return {key: jax.ShapeDtypeStruct(v.shape, v.dtype) for key, v in self._values.items()}
+        return {key: jax.ShapeDtypeStruct(e.shape, jnp.dtype(e.dtype)) for key, e in self._entries.items()}
 
     def assign(self, key: str, value: np.ndarray) -> None:
         """Sets a variable, before the servers are opened.
@@ -74,12 +82,12 @@ class ServedVariables:
                 "Once training has begun servers hold the variables, and updates alone change them. Received: an "
                 f"assignment to {key!r}. Assign it in Scaffold(init_fn=...)."
             )
-        self._values[key] = np.asarray(value)
+        self._assigned[key] = np.asarray(value)
 
     def local(self, keys: Iterable[str]) -> dict[str, Any]:
         """Returns the values of some variables."""
         if self._served is None:
-            return {key: self._values[key] for key in keys}
+            return {key: np.asarray(self.first[key]) for key in keys}
         return self._served.values(keys)
 
     def value(self, key: str) -> np.ndarray:
@@ -109,8 +117,9 @@ class _Served:
     ) -> None:
         self._call, self._update, self._first, self._beginning = call, update, first, beginning
         self._tickets, self._draws = tickets, draws
-        self._held = {v.name for v in update.variables}
-        self._slots = {key: name for name, key in update.slots.items()}
+        self._held = {v.name for v in update.variables if v.kind != "rows"}
+        # Tables and slots, which are read one by one.
+        self._single = {key: name for name, key in update.slots.items()} | {key: key for key in update.tables}
 
     def values(self, keys: Iterable[str]) -> dict[str, Any]:
         """Returns values as they are now, by key."""
@@ -120,7 +129,7 @@ class _Served:
             # In one message: they are of one moment.
             reply = self._call.exchange(None, Pull(self._call.generation, {}, -1, None))
             found = {name: np.array(value) for name, value in (reply.dense or {}).items() if name in keys}
-        found |= {key: np.asarray(self._call.read(self._slots[key])) for key in keys if key in self._slots}
+        found |= {key: np.asarray(self._call.read(self._single[key])) for key in keys if key in self._single}
         scalars = self._update.scalars
         if set(scalars) & set(keys):
             now = self._update.advance([self._first[key] for key in scalars], steps)
@@ -129,7 +138,7 @@ class _Served:
             states = self._beginning.seeds_of(steps, self._draws)
             found |= {key: value for key, value in states.items() if key in keys}
         # What nothing changes is what it was.
-        return {key: found.get(key, self._first[key]) for key in keys}
+        return {key: found[key] if key in found else self._first[key] for key in keys}
 
 
 class TextlessProgram(HostProgram):
@@ -225,17 +234,24 @@ class ServedProgram(TextlessProgram):
         assert variables is not None
         # ---- The update, for the batch at hand: only shapes of gradients matter ----
         first, entries = variables.first, compiled.variables.entries
-        update = served_update(compiled.training_parts(), entries, first, part)
-        names = [v.name for v in update.variables]
-        step = self._step = TicketStep(compiled, names)
-        layout = Layout.make(update.variables, options.job.num_servers, {})
-        spec = JobSpec(layout, update.rule, mode, shares or 1, {}, options.log_order)
+        tables = TableOptions(options.policy, options.lazy)
+        update = served_update(compiled.training_parts(), entries, first, part, tables)
+        made = {key: row_initializer(entries[key], entries) for key in update.tables if variables.is_initial(key)}
+        initializers = {key: program for key, program in made.items() if program is not None}
+        layout = Layout.make(update.variables, options.job.num_servers, _partitions(update.variables, options))
+        spec = JobSpec(layout, update.rule, mode, shares or 1, initializers, options.log_order)
+        step = self._step = TicketStep(compiled, spec)
         # ---- Servers begin anew, with the chief's values ----
         options.served.make_room()
         seeds = {key: first[key] for key, entry in entries.items() if entry.is_seed}
         increment, start = compiled.increment, int(first[GLOBAL_STEP])
-        initial = {name: first[name] for name in names}
-        initial |= {name: first[key] for name, key in update.slots.items()}
+        initial = {v.name: first[v.name] for v in update.variables if v.name not in initializers}
+        initial |= {
+            name: first[key]
+            for name, key in update.slots.items()
+            # Servers make rows of slots with the number that they begin with.
+            if not (name.rpartition("/")[0] in update.tables and variables.is_initial(key))
+        }
         initial["iterations"] = np.asarray(0)
         extra = {"requested": self.requested, "random": random_state.snapshot(), "global_step": start}
         self._call.open(spec, initial, extra, options.staleness, is_new=True)
@@ -248,6 +264,12 @@ class ServedProgram(TextlessProgram):
         tickets.begin_epoch(0, 0, self.batches, facts)
         variables.serve(_Served(self._call, update, first, beginning, tickets, step.draws(part)))
         return tickets
+
+
+def _partitions(variables: Iterable[Variable], options: ServerOptions) -> dict[str, list[int]]:
+    """Returns the sizes of the ranges of rows into which the strategy's partitioner divides tables."""
+    counts = {v: options.policy.partitions(v.shape, v.dtype) for v in variables if v.kind == "rows"}
+    return {v.name: row_ranges(v.rows, count) for v, count in counts.items() if count and count > 1}
 
 
 def _shown(*values: Any) -> Any:

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from lockstep._engine.input.samples import Sample
+from lockstep._engine.keras.servers.lookups import Needed
 from lockstep._engine.servers.batch_shares import seeds_for
 from lockstep._engine.servers.call import Call
 from lockstep._engine.servers.requests import Push
@@ -98,36 +99,41 @@ class TicketClient:
         Raises:
             Superseded: If the servers have begun anew meanwhile: the lease is void.
         """
-        if self._exchange.pull(lease, {}) is None:
-            return
         assert self._beginning is not None, "tickets are leased in an epoch"
-        part = parts_of(batch)[lease.share]
-        beginning, draws = self._beginning, self._step.draws(part)
-        step = beginning.step_of(lease.ticket)
-        after = self._around(step) if self._around is not None else None
-        results = self._step(
-            part,
-            {
-                **self._exchange.dense,
-                **beginning.seeds_of(lease.ticket, draws, lease.share),
-                GLOBAL_STEP: np.asarray(step),
-            },
-        )
+        part, beginning, step = parts_of(batch)[lease.share], self._beginning, self._step
+        if step.ids_need_state(part) and self._exchange.pull(lease, {}) is None:
+            return
+        before = beginning.step_of(lease.ticket)
+        known = {
+            **beginning.seeds_of(lease.ticket, step.draws(part), lease.share),
+            GLOBAL_STEP: np.asarray(before),
+        }
+        needed = step.needed(part, {**self._exchange.dense, **known})
+        reply = self._exchange.pull(lease, {key: each.ids for key, each in needed.items()})
+        if reply is None:
+            return
+        after = self._around(before) if self._around is not None else None
+        windows = {key: each.window(reply.rows[key]) for key, each in needed.items()}
+        results = step(part, {**self._exchange.dense, **known, **windows}, needed)
         report = {f"{OUTPUT}{i}": np.asarray(value) for i, value in enumerate(results["outputs"])}
         if self.compares_data:
             report[CHECKSUM] = np.asarray(Sample(batch, lease.batch).checksum, np.int64)
-        push = Push(
+        self._exchange.push(lease, self._push_of(lease, results, needed), report)
+        if after is not None:
+            after(step.outputs_of(part, results["outputs"]))
+
+    def _push_of(self, lease: Lease, results: Mapping[str, Any], needed: Mapping[str, Needed]) -> Push:
+        gradients = {key: _mean_part(value, lease.shares) for key, value in results["gradients"].items()}
+        return Push(
             generation=lease.generation,
             ticket=lease.ticket,
             share=lease.share,
             hyper={f"hyper_{i}": float(value) for i, value in enumerate(results["hyper"])},
-            dense={key: _mean_part(value, lease.shares) for key, value in results["gradients"].items()},
+            rows={key: (each.ids, gradients[key][: len(each.ids)]) for key, each in needed.items()},
+            dense={key: value for key, value in gradients.items() if key not in needed},
             delta={key: self._change_part(key, v, lease) for key, v in results["changes"].items()},
             based_on=self._exchange.version,
         )
-        self._exchange.push(lease, push, report)
-        if after is not None:
-            after(self._step.outputs_of(part, results["outputs"]))
 
     def _change_part(self, key: str, change: np.ndarray, lease: Lease) -> np.ndarray:
         """Returns what a batch adds to a variable that the model_fn assigns; as `Shards.combine` combines replicas."""

@@ -22,8 +22,8 @@ class SyncReplicasOptimizer(Optimizer):
     """Applies the mean of several batches' gradients as one update, for `model_fn`s of TensorFlow 1.
 
     In a cluster with `ps` tasks the batches of an update are computed by the chief and the workers, as
-    `ParameterServerStrategy(mode="sync")` has them computed: whoever is idle takes the next one, and the numbers are the
-    same for any number of tasks. Without a cluster one device computes them all. The global step counts updates.
+    `ParameterServerStrategy(mode="sync")` has them computed: whoever is idle takes the next one, and the numbers are
+    the same for any number of tasks. Without a cluster one device computes them all. The global step counts updates.
 
     Args:
         opt: The optimizer that updates variables with the averages; of `lockstep.estimator.train`.
@@ -206,8 +206,7 @@ class SyncReplicasOptimizer(Optimizer):
             if not self._gradients_applied:
                 raise ArgumentError(
                     "SyncReplicasOptimizer.apply_gradient should be called before using the hook. Received: a hook of "
-                    "an optimizer that no model_fn has used. Make the hook of the optimizer whose train_op the model_fn "
-                    "returns."
+                    "an optimizer that no model_fn has used. Make it of the one whose train_op the model_fn returns."
                 )
             if is_chief:
                 self.get_init_tokens_op(num_tokens)

@@ -268,7 +268,8 @@ def get_variable(
         return variable
 
     # As TensorFlow in eager mode: nothing keeps variables by their names, so each call makes one.
-    if model_fn_scope() is None:
+    call = model_fn_scope()
+    if call is None:
         if collections is not None or scope.reuse is True:
             raise StartupOrderError(
                 "Outside of a model_fn each call of get_variable makes a variable, which is in no collection. "
@@ -277,8 +278,10 @@ def get_variable(
         return make()
     # A variable is made once; its type and initializer are then what they were.
     shared = find_or_make("Variable", name, None, make)
-    if shape is not None and tuple(shared.shape) != dispatch.to_shape(shape):
-        raise ArgumentError(f"{name} has shape {tuple(shared.shape)}. Received: shape={shape!r}.")
+    # Of one that parameter servers hold by rows, the variable at hand may be a window.
+    whole = call.whole_shape_of(shared)
+    if shape is not None and whole != dispatch.to_shape(shape):
+        raise ArgumentError(f"{name} has shape {whole}. Received: shape={shape!r}.")
     return shared
 
 
