@@ -36,7 +36,7 @@ from lockstep.estimator._model_fn.program import ModelProgram, text_leaves, to_a
 from lockstep.estimator._model_fn.records import GroupOp, SummaryOp, batches_of_update, group
 from lockstep.estimator._model_fn.step_parts import StepParts
 from lockstep.estimator._model_fn.steps import Steps, evaluate_step, increment, predict_step, train_step
-from lockstep.estimator._model_fn.variables import GLOBAL_STEP, FirstValues, Variables
+from lockstep.estimator._model_fn.variables import GLOBAL_STEP, FirstValues, IsTable, Variables
 from lockstep.estimator._run_config import RunConfig
 from lockstep.estimator._tensorflow_checkpoint import translate
 from lockstep.estimator._types import Strategy
@@ -68,6 +68,7 @@ class EstimatorCore:
         model_fn: The model function, as the user gave it.
         config: The RunConfig, with a model_dir.
         warm_start: The warm start settings, or `None`.
+        is_table: Returns whether parameter servers hold a variable by rows, by its shape and dtype; `None` without any.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class EstimatorCore:
         self.model_fn = model_fn
         self.config = config
         self.warm_start = warm_start
+        self.is_table: IsTable | None = None
         self._params = copy.deepcopy(params)
         self._cache: dict[Any, CompiledModelFn] | None = None
         self._first_device: Replicas | None = None
@@ -123,7 +125,8 @@ class EstimatorCore:
         if self._cache is not None and key in self._cache:
             return self._cache[key]
         _log.info("Calling model_fn.")
-        compiled = CompiledModelFn(self.call_model_fn, mode, replicas, self.config.tf_random_seed, example)
+        variables = Variables(self.config.tf_random_seed, self.is_table)
+        compiled = CompiledModelFn(self.call_model_fn, mode, replicas, variables, example)
         _log.info("Done calling model_fn.")
         # Hooks of a spec are stateful objects of its call: a cached one would run them in the next evaluation again.
         if self._cache is not None and not compiled.hooks:
@@ -185,10 +188,10 @@ class EstimatorCore:
 class CompiledModelFn:
     """A model_fn traced once on an example batch, without computing anything, and its compiled step."""
 
-    def __init__(self, call: ModelFn, mode: str, replicas: Replicas, seed: int | None, example: Data) -> None:
+    def __init__(self, call: ModelFn, mode: str, replicas: Replicas, variables: Variables, example: Data) -> None:
         self.mode = mode
         self.replicas = replicas
-        self.variables = Variables(seed)
+        self.variables = variables
         self._function = ModelFunction(call, mode, self.variables, replicas.count, text_leaves(example))
         # Names of arrays that hooks fetch, besides scalars, which are outputs anyway.
         self._wanted: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""Estimators with tables large enough to lie in ranges of rows on servers, on each task of a job; a module that runs."""
+"""Trains Estimators with tables that lie in ranges of rows on servers, on each task of a job; a module that runs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _keras_adam(loss: Any) -> Any:
 
 
 def _together() -> Any:
-    return tf.compat.v1.train.SyncReplicasOptimizer(tf.compat.v1.train.AdamOptimizer(0.02), 2)
+    return tf.compat.v1.train.SyncReplicasOptimizer(tf.compat.v1.train.AdagradOptimizer(0.1), 2)
 
 
 def _wide_and_deep(config: Any) -> Any:
@@ -79,7 +79,10 @@ def _wide_and_deep(config: Any) -> Any:
     wide = tf.feature_column.categorical_column_with_identity("id", BUCKETS)
     return tf.estimator.DNNLinearCombinedClassifier(
         linear_feature_columns=[wide],
-        dnn_feature_columns=[tf.feature_column.embedding_column(ids, COLUMNS), tf.feature_column.numeric_column("x", (3,))],
+        dnn_feature_columns=[
+            tf.feature_column.embedding_column(ids, COLUMNS),
+            tf.feature_column.numeric_column("x", (3,)),
+        ],
         dnn_hidden_units=[4],
         config=config,
     )
@@ -92,13 +95,14 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "replicas": _custom("keras", _minimizing(_together)),
     "wide and deep": _wide_and_deep,
 }
-# What is held by rows: name of the table, and how many of its rows 2 passes over the data can touch at most.
+_COLUMN = "dnn/input_from_feature_columns/input_layer/ids_embedding/embedding_weights"
+# What is held by rows.
 TABLES = {
     "Adam": {"embedding/embeddings"},
     "clipped": {"table"},
     "an optimizer of Keras": {"table"},
     "replicas": {"embedding/embeddings"},
-    "wide and deep": {"dnn/ids_embedding/embedding_weights", "linear/id/weights"},
+    "wide and deep": {_COLUMN, "linear/linear_model/id/weights"},
 }
 
 

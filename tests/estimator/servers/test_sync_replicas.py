@@ -1,4 +1,4 @@
-"""tf.compat.v1.train.SyncReplicasOptimizer: an update for the mean of several batches' gradients, whoever computes them."""
+"""SyncReplicasOptimizer in jobs: an update for the mean of several batches' gradients, whoever computes them."""
 
 from __future__ import annotations
 

@@ -168,9 +168,9 @@ def test_what_tensorflow_refuses_is_refused(optimize: Optimize, message: str, tm
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="Averages of variables"):
         _wrap(variable_averages=object())
-    with pytest.raises(ArgumentError, match="replicas_to_aggregate must be a whole number of at least 1"):
+    with pytest.raises(ArgumentError, match="replicas_to_aggregate must be a whole number"):
         _wrap(0)
-    with pytest.raises(ArgumentError, match="wraps an optimizer of lockstep.estimator.train"):
+    with pytest.raises(ArgumentError, match="SyncReplicasOptimizer wraps an optimizer of"):
         train.SyncReplicasOptimizer(keras.optimizers.SGD(0.1), 2)  # pyright: ignore[reportArgumentType]
     made = _estimator(_minimize, tmp_path, train_distribute=ls.distribute.MirroredStrategy())
     with pytest.raises(UnsupportedError, match="averages the gradients of its replicas by itself"):

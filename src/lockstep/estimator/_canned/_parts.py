@@ -134,8 +134,12 @@ class LinearModel:
             _add_histogram("bias", bias.value)
         else:
             add_scalar("bias", bias.value[0])
-        zeros = sum(jnp.sum(variable.value == 0) for variable in weights)
-        add_scalar("fraction_of_zero_weights", zeros / sum(variable.value.size for variable in weights))
+        # A summary of each step is no reason to fetch a table that parameter servers hold by rows.
+        scope = current()
+        weights = [v for v in weights if scope is None or not scope.is_large(v)]
+        if weights:
+            zeros = sum(jnp.sum(variable.value == 0) for variable in weights)
+            add_scalar("fraction_of_zero_weights", zeros / sum(variable.value.size for variable in weights))
         return output.predictions
 
 

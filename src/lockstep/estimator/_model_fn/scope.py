@@ -279,6 +279,11 @@ class ModelScope(keras.StatelessScope):
         """Returns a variable's shape, of a window that of the whole table."""
         return self._variables.entries[self.key_of(variable)].shape
 
+    def is_large(self, variable: Variable) -> bool:
+        """Returns whether parameter servers hold a variable by rows if the model_fn does nothing but look them up."""
+        entry = self._variables.entries[self.key_of(variable)]
+        return self._variables.is_table is not None and self._variables.is_table(entry.shape, entry.dtype)
+
     def lookup(self, variable: Variable, ids: jax.Array, take: Take) -> Any:
         """Returns rows of a variable: `take` of its value and of ids, or of a window and the rows' places in it."""
         key, watch = self.key_of(variable), current_watch()

@@ -25,6 +25,7 @@ from lockstep.errors import ArgumentError
 if TYPE_CHECKING:
     from lockstep.estimator._model_fn.scope import ModelScope
 
+IsTable = Callable[[tuple[int, ...], str], bool]
 GLOBAL_STEP = "global_step"
 # As small as tables of embeddings are at least.
 _LARGE_BYTES = 1 << 20
@@ -61,9 +62,16 @@ class Entry:
 
 
 class Variables:
-    """The registry of a model_fn's variables; `seed` is that of random numbers in each call."""
+    """The registry of a model_fn's variables.
 
-    def __init__(self, seed: int | None = None) -> None:
+    Args:
+        seed: That of random numbers in each call.
+        is_table: Returns whether a variable of a shape and a dtype is large enough for parameter servers to hold it by
+            rows; `None` without any.
+    """
+
+    def __init__(self, seed: int | None = None, is_table: IsTable | None = None) -> None:
+        self.is_table = is_table
         self.entries: dict[str, Entry] = {}
         self.is_complete = False
         # One random state for all calls: initializers and dropout draw the same keys in each trace.

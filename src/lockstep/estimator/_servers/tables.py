@@ -87,7 +87,7 @@ def row_trace(
     """Returns the update of a few rows of a table, `None` if rows depend on each other or on anything else."""
     if sorted(taken) != sorted(slots):
         return None
-    initial = [constant_of(entries[slot], key, entries) for slot in taken]
+    initial = [constant_of(entries[slot], entries) for slot in taken]
     if any(value is None for value in initial):
         return None
     named = zip(trace.slots, initial, strict=True)
@@ -117,9 +117,8 @@ class _Zeros(Mapping[str, Any]):
         return len(self._entries)
 
 
-def constant_of(entry: Entry, owner: str, entries: Mapping[str, Entry]) -> float | None:
+def constant_of(entry: Entry, entries: Mapping[str, Entry]) -> float | None:
     """Returns the number that all elements of a slot begin with, whatever the values of variables; `None` if none."""
-    del owner
     ids = np.asarray([0, max(entry.shape[0] - 1, 0)], np.int64)
     seen: set[float] = set()
     for number in (0.0, 1.0):
