@@ -56,7 +56,8 @@ def main() -> None:
     config = estimator.RunConfig(str(folder / "model"), save_checkpoints_steps=None, save_checkpoints_secs=None)
     hook = Losses()
     if task.task_type == "ps":
-        ls.distribute.ParameterServerStrategy()._servers.job.serve_until_end()
+        strategy: Any = ls.distribute.ParameterServerStrategy()
+        strategy._servers.job.serve_until_end()
     else:
         hooks = [hook] if config.is_chief else []
         estimator.Estimator(model_fn, config=config).train(input_fn, hooks, max_steps=40)

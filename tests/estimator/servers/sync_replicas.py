@@ -108,7 +108,8 @@ def last_values(model_dir: Path) -> dict[str, np.ndarray]:
 def main() -> None:
     """Trains all cases; servers serve until the chief has ended."""
     if ls.cluster_resolver.TFConfigClusterResolver().task_type == "ps":
-        ls.distribute.ParameterServerStrategy()._servers.job.serve_until_end()
+        strategy: Any = ls.distribute.ParameterServerStrategy()
+        strategy._servers.job.serve_until_end()
         return
     for name in CASES:
         train_case(name, Path(sys.argv[1]) / name)

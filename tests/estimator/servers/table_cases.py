@@ -126,7 +126,7 @@ def last_values(model_dir: Path) -> dict[str, np.ndarray]:
 def main() -> None:
     """Trains all cases; servers serve until the chief has ended."""
     folder = Path(sys.argv[1])
-    strategy = ls.distribute.ParameterServerStrategy(mode="sync")
+    strategy: Any = ls.distribute.ParameterServerStrategy(mode="sync")
     if ls.cluster_resolver.TFConfigClusterResolver().task_type == "ps":
         strategy._servers.job.serve_until_end()
         return

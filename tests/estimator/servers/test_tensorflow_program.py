@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def test_a_job_with_synchronous_replicas_comes_to_what_one_process_does(tmp_path
     assert "[evaluator 0]" in job and "SyncReplicasV2: replicas_to_aggregate=3; total_num_replicas=3" in job
     # The evaluator has exported what the last checkpoint holds.
     (exported,) = (tmp_path / "job" / "export" / "serving").iterdir()
-    serve = ls.saved_model.load(str(exported)).signatures["serving_default"]
+    serve: Any = ls.saved_model.load(str(exported)).signatures["serving_default"]
     outputs = serve(
         age=np.float32([0.9, -0.9]), hours=np.float32([0.8, -0.8]), degree=np.array(["doctorate", "school"])
     )

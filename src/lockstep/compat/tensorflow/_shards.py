@@ -14,7 +14,6 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras.src.backend.common.variables import Variable
 
 from lockstep._types import Array, Tensor
 from lockstep.compat.tensorflow._shape import TensorShape
@@ -126,7 +125,8 @@ _add_operators()
 
 def install() -> None:
     """Has variables that are made in the scope of a strategy with a partitioner know their shards."""
-    original: Any = Variable.__init__
+    kind: Any = keras.Variable
+    original = kind.__init__
 
     @functools.wraps(original)
     def begin(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -135,7 +135,7 @@ def install() -> None:
         if _STRATEGIES in sys.modules and self.shape:
             _divide(self)
 
-    Variable.__init__ = begin
+    kind.__init__ = begin
 
 
 def _divide(variable: Any) -> None:

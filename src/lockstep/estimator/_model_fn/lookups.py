@@ -12,9 +12,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax.numpy as jnp
-from keras import layers, ops
 
-from lockstep._engine.keras.replica_step import replace_method
 from lockstep._types import Array, Variable
 from lockstep.errors import UnsupportedError
 
@@ -116,13 +114,12 @@ def current_watch() -> Watch | None:
 
 
 @contextlib.contextmanager
-def watching(watch: Watch) -> Generator[None]:
-    """Has lookups and reads of model_fns that are traced on this thread go to `watch`."""
+def active(watch: Watch) -> Generator[None]:
+    """Has lookups and reads of model_fns on this thread go to `watch`."""
     before = _watching.watch
     _watching.watch, _watching.changed = watch, []
     try:
-        with replace_method(layers.Embedding, "call", _by_lookup):
-            yield
+        yield
     finally:
         for variable, shape in _watching.changed:
             variable._shape = shape
@@ -134,20 +131,3 @@ def resize(variable: Variable, rows: int) -> None:
     kept: Any = variable
     _watching.changed.append((kept, tuple(kept.shape)))
     kept._shape = (rows, *kept.shape[1:])
-
-
-def _by_lookup(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns `Embedding.call` by a lookup, where that is all it does."""
-
-    def call(self: Any, inputs: Any) -> Any:
-        from lockstep.estimator._model_fn.scope import current
-
-        table, scope = vars(self).get("_embeddings"), current()
-        if scope is None or table is None or self.lora_enabled or self.quantization_mode:
-            return theirs(self, inputs)
-        if inputs.dtype not in ("int32", "int64"):
-            inputs = ops.cast(inputs, "int32")
-        rows = scope.lookup(table, jnp.asarray(inputs), lambda value, ids: ops.take(value, ids, axis=0))
-        return ops.cast(rows, dtype=self.compute_dtype)
-
-    return call

@@ -18,7 +18,8 @@ from lockstep._types import PyTree
 from lockstep.errors import UnsupportedError
 from lockstep.estimator._core import CompiledModelFn
 from lockstep.estimator._model_fn.function import Data
-from lockstep.estimator._model_fn.lookups import RecordedLookups, Watch, Windows, watching
+from lockstep.estimator._model_fn.lookups import RecordedLookups, Watch, Windows
+from lockstep.estimator._model_fn.watching import watching
 from lockstep.estimator._servers.tables import slots_in, with_rows
 from lockstep.estimator._servers.update import places_of, shapes_of
 

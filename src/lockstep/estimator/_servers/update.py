@@ -23,10 +23,11 @@ from lockstep._engine.servers.tracing import Trace
 from lockstep._engine.step.jaxprs import open_jaxpr, select_results
 from lockstep._types import Array, Jaxpr, PyTree
 from lockstep.errors import UnsupportedError
-from lockstep.estimator._model_fn.lookups import RecordedLookups, Watch, Windows, watching
+from lockstep.estimator._model_fn.lookups import RecordedLookups, Watch, Windows
 from lockstep.estimator._model_fn.records import group
 from lockstep.estimator._model_fn.step_parts import StepParts
 from lockstep.estimator._model_fn.variables import Entry
+from lockstep.estimator._model_fn.watching import watching
 from lockstep.estimator._servers.tables import (
     TableOptions,
     candidates,
