@@ -124,14 +124,17 @@ def last_values(model_dir: Path) -> dict[str, np.ndarray]:
 
 
 def main() -> None:
-    """Trains all cases; servers serve until the chief has ended."""
-    folder = Path(sys.argv[1])
-    strategy: Any = ls.distribute.ParameterServerStrategy(mode="sync")
+    """Trains all cases, but for those that a mode refuses; servers serve until the chief has ended."""
+    folder, mode, parts = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    options: dict[str, Any] = {"mode": "sync"} if mode == "sync" else {"staleness": 0}
+    partitioner = ls.distribute.experimental.partitioners.FixedShardsPartitioner(parts) if parts else None
+    strategy: Any = ls.distribute.ParameterServerStrategy(variable_partitioner=partitioner, **options)
     if ls.cluster_resolver.TFConfigClusterResolver().task_type == "ps":
         strategy._servers.job.serve_until_end()
         return
-    for name in sys.argv[2:] or CASES:
-        train_case(name, folder / name, strategy)
+    for name in CASES:
+        if mode == "sync" or name != "replicas":
+            train_case(name, folder / name, strategy)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras.src.backend.common import KerasVariable
 
 from lockstep._types import Array, Tensor
 from lockstep.compat.tensorflow._shape import TensorShape
@@ -125,7 +126,7 @@ _add_operators()
 
 def install() -> None:
     """Has variables that are made in the scope of a strategy with a partitioner know their shards."""
-    kind: Any = keras.Variable
+    kind: Any = KerasVariable
     original = kind.__init__
 
     @functools.wraps(original)
