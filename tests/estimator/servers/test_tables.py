@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import lockstep.compat.tensorflow as tf  # Above Keras: it chooses Keras' JAX backend.
+
+# isort: split
 import keras
 import numpy as np
 import pytest
@@ -69,6 +72,11 @@ def test_a_table_of_50_million_rows_takes_the_memory_of_those_in_use(tmp_path: P
 
 
 def _update_of(made: Any, read: Callable[[], Any], lazy: bool = False) -> tuple[ServedUpdate, Any]:
+    update, entries, _ = _traced(made, read, lazy)
+    return update, entries
+
+
+def _traced(made: Any, read: Callable[[], Any], lazy: bool = False) -> tuple[ServedUpdate, Any, TableOptions]:
     core = made._core
     core.is_table = TablePolicy().is_table
     replicas = core.first_device_replicas()
@@ -76,8 +84,8 @@ def _update_of(made: Any, read: Callable[[], Any], lazy: bool = False) -> tuple[
     compiled = core.compile("train", replicas, source)
     entries = compiled.variables.entries
     data = textless(source.source.peek(), compiled.first_call.scope.recorded.needs)
-    options = TableOptions(TablePolicy(), lazy)
-    return served_update(compiled.training_parts(), entries, FirstValues(entries), data, options), entries
+    options = TableOptions(TablePolicy(), lazy, compiled.variables.partitions)
+    return served_update(compiled.training_parts(), entries, FirstValues(entries), data, options), entries, options
 
 
 @pytest.mark.slow
@@ -142,3 +150,36 @@ def test_slots_begin_with_a_number() -> None:
     _, entries = _update_of(_with_table(17_000, adagrad), _examples)
     assert constant_of(entries["embedding/embeddings/Adagrad"], entries) == pytest.approx(0.3)
     assert constant_of(entries["embedding/embeddings"], entries) is None
+
+
+def _ranges(made: Any, read: Callable[[], Any]) -> dict[str, list[int] | None]:
+    update, _, options = _traced(made, read)
+    return {v.name: options.ranges_of(v) for v in update.variables if v.kind == "rows"}
+
+
+def test_partitioners_of_tensorflow_1_say_how_tables_are_divided() -> None:
+    v1 = tf.compat.v1
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        with v1.variable_scope("in", partitioner=v1.min_max_variable_partitioner(3, min_slice_size=1024)):
+            first = tf.nn.embedding_lookup(v1.get_variable("first", (1000, 4)), features)
+            with v1.variable_scope("whole", partitioner=v1.fixed_size_partitioner(1)):
+                small = tf.nn.embedding_lookup(v1.get_variable("small", (1000, 4)), features)
+        second = v1.get_variable("second", (7, 4), partitioner=v1.fixed_size_partitioner(2))
+        hidden = tf.add_n([first, small, tf.gather(second, features)])
+        loss = tf.reduce_mean(v1.layers.dense(tf.reduce_mean(hidden, axis=1), 1))
+        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=_sgd(loss))
+
+    ranges = _ranges(estimator.Estimator(model_fn), _examples)
+    assert ranges == {"in/first": [334, 333, 333], "second": [4, 3]}
+
+
+def test_the_partitioner_of_a_canned_estimator_divides_its_tables() -> None:
+    column = tf.feature_column.categorical_column_with_identity("id", 10)
+    made = tf.compat.v1.estimator.DNNClassifier(
+        [4],
+        [tf.feature_column.embedding_column(column, 3)],
+        input_layer_partitioner=tf.compat.v1.fixed_size_partitioner(4),
+    )
+    (sizes,) = _ranges(made, lambda: ({"id": np.zeros((4, 1), np.int64)}, np.zeros(4, np.int32))).values()
+    assert sizes == [3, 3, 2, 2]

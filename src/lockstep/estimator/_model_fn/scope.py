@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from lockstep._engine.step.jaxprs import current_trace, is_traced
 from lockstep._types import DType, Tensor, Variable
-from lockstep.errors import ArgumentError, StartupOrderError
+from lockstep.errors import ArgumentError, StartupOrderError, UnsupportedError
 from lockstep.estimator._model_fn.lookups import Take, current_watch, resize
 from lockstep.estimator._model_fn.records import Check, GradientSite, HostNeed, SummaryOp, TraceRecords
 from lockstep.estimator._model_fn.variables import (
@@ -26,6 +27,7 @@ from lockstep.estimator._model_fn.variables import (
     wrap_keras,
 )
 
+Partition = Callable[[tuple[int, ...], str], Sequence[int]]
 # Per thread: a writer or a reader in the background must not see the scope of a trace.
 _running = threading.local()
 
@@ -97,6 +99,7 @@ class ModelScope(keras.StatelessScope):
         self._registered: dict[int, tuple[Any, str]] = {}
         self._keys: dict[str, Any] = {}
         self._own: dict[str, Any] = {}
+        self._partition: Partition | None = None
         # The key, initializer and locality of the variable that is created next.
         self._pending: tuple[str, Callable[[Mapping[str, Any]], Any], bool] | None = None
         dtype = jax.dtypes.canonicalize_dtype(np.int64)
@@ -266,6 +269,8 @@ class ModelScope(keras.StatelessScope):
         else:
             _, initial, local = pending
         entry = Entry(key, shape, dtype, variable.trainable, local, variable.aggregation, initial)
+        if pending is None and variable.trainable:
+            self._note_partition(key, shape, dtype)
         self._register(variable, entry)
 
     def _whole_shape(self, key: str, variable: Variable) -> tuple[int, ...]:
@@ -274,6 +279,30 @@ class ModelScope(keras.StatelessScope):
         if watch is not None and key in watch.sizes and key in self._variables.entries:
             return self._variables.entries[key].shape
         return shape
+
+    @contextlib.contextmanager
+    def dividing(self, partition: Partition) -> Generator[None]:
+        """Has parameter servers divide the trainable variables that are made within the context, if they are tables.
+
+        Args:
+            partition: Returns, of a shape and the name of a dtype, the number of parts along each axis.
+        """
+        before, self._partition = self._partition, partition
+        try:
+            yield
+        finally:
+            self._partition = before
+
+    def _note_partition(self, key: str, shape: tuple[int, ...], dtype: str) -> None:
+        if self._partition is None or not shape:
+            return
+        parts = list(self._partition(shape, dtype))
+        if len(parts) != len(shape) or max(parts[1:], default=1) > 1:
+            raise UnsupportedError(
+                "Parameter servers divide variables along axis 0, into ranges of rows. Received: a partitioner that "
+                f"divides {key} of shape {shape} into {parts}. Use axis=0."
+            )
+        self._variables.partitions[key] = int(parts[0])
 
     def whole_shape_of(self, variable: Variable) -> tuple[int, ...]:
         """Returns a variable's shape, of a window that of the whole table."""

@@ -72,6 +72,8 @@ class Variables:
 
     def __init__(self, seed: int | None = None, is_table: IsTable | None = None) -> None:
         self.is_table = is_table
+        # Into how many ranges of rows parameter servers divide variables, where the model_fn says so.
+        self.partitions: dict[str, int] = {}
         self.entries: dict[str, Entry] = {}
         self.is_complete = False
         # One random state for all calls: initializers and dropout draw the same keys in each trace.

@@ -12,11 +12,10 @@ import numpy as np
 
 from lockstep._engine.input import random_state
 from lockstep._engine.keras.servers.options import ServerOptions
-from lockstep._engine.keras.servers.spec import row_ranges
 from lockstep._engine.servers.call import Call
 from lockstep._engine.servers.chief_tickets import ChiefTickets
 from lockstep._engine.servers.host_program import HostProgram
-from lockstep._engine.servers.layout import Layout, Variable
+from lockstep._engine.servers.layout import Layout
 from lockstep._engine.servers.requests import JobSpec, Pull
 from lockstep._engine.step.batches import DeviceBatch, Outputs
 from lockstep.errors import ArgumentError, UnsupportedError
@@ -234,11 +233,13 @@ class ServedProgram(TextlessProgram):
         assert variables is not None
         # ---- The update, for the batch at hand: only shapes of gradients matter ----
         first, entries = variables.first, compiled.variables.entries
-        tables = TableOptions(options.policy, options.lazy)
+        tables = TableOptions(options.policy, options.lazy, compiled.variables.partitions)
         update = served_update(compiled.training_parts(), entries, first, part, tables)
         made = {key: row_initializer(entries[key], entries) for key in update.tables if variables.is_initial(key)}
         initializers = {key: program for key, program in made.items() if program is not None}
-        layout = Layout.make(update.variables, options.job.num_servers, _partitions(update.variables, options))
+        ranges = {v.name: tables.ranges_of(v) for v in update.variables if v.kind == "rows"}
+        divided = {name: sizes for name, sizes in ranges.items() if sizes is not None}
+        layout = Layout.make(update.variables, options.job.num_servers, divided)
         spec = JobSpec(layout, update.rule, mode, shares or 1, initializers, options.log_order)
         step = self._step = TicketStep(compiled, spec)
         # ---- Servers begin anew, with the chief's values ----
@@ -264,12 +265,6 @@ class ServedProgram(TextlessProgram):
         tickets.begin_epoch(0, 0, self.batches, facts)
         variables.serve(_Served(self._call, update, first, beginning, tickets, step.draws(part)))
         return tickets
-
-
-def _partitions(variables: Iterable[Variable], options: ServerOptions) -> dict[str, list[int]]:
-    """Returns the sizes of the ranges of rows into which the strategy's partitioner divides tables."""
-    counts = {v: options.policy.partitions(v.shape, v.dtype) for v in variables if v.kind == "rows"}
-    return {v.name: row_ranges(v.rows, count) for v, count in counts.items() if count and count > 1}
 
 
 def _shown(*values: Any) -> Any:

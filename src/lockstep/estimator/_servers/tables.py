@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lockstep._engine.keras.servers.spec import row_ranges
 from lockstep._engine.keras.servers.tables import TablePolicy, demand_small
 from lockstep._engine.servers.compiled import load
 from lockstep._engine.servers.initial_rows import initializer_of
+from lockstep._engine.servers.layout import Variable
 from lockstep._engine.servers.probes import is_row_wise
 from lockstep._engine.servers.rule import Rule
 from lockstep._engine.servers.tracing import Trace
@@ -29,14 +31,25 @@ class TableOptions:
     Attributes:
         policy: Which variables are tables.
         lazy: Whether rows without a gradient stay as they are, whatever the optimizer does.
+        partitions: By key: into how many ranges of rows the model_fn has a variable divided.
     """
 
     policy: TablePolicy
     lazy: bool = False
+    partitions: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def is_table(self, entry: Entry) -> bool:
+        """Returns whether a variable is a table if its rows are looked up."""
+        return self.partitions.get(entry.key, 1) > 1 or self.policy.is_table(entry.shape, entry.dtype)
+
+    def ranges_of(self, variable: Variable) -> list[int] | None:
+        """Returns the sizes of the ranges of rows of a table, `None` for even ones over all servers."""
+        count = self.partitions.get(variable.name) or self.policy.partitions(variable.shape, variable.dtype)
+        return row_ranges(variable.rows, count) if count and count > 1 else None
 
 
 def candidates(
-    seen: RecordedLookups, entries: Mapping[str, Entry], trained: Sequence[str], policy: TablePolicy
+    seen: RecordedLookups, entries: Mapping[str, Entry], trained: Sequence[str], options: TableOptions
 ) -> list[str]:
     """Returns the keys of trained variables that a model_fn looks up by rows, and that are large enough for a table.
 
@@ -46,7 +59,7 @@ def candidates(
     found: list[str] = []
     for key in trained:
         entry = entries[key]
-        if key not in seen.ids or not entry.shape or not policy.is_table(entry.shape, entry.dtype):
+        if key not in seen.ids or not entry.shape or not options.is_table(entry):
             continue
         if key in seen.whole:
             demand_small(key, entry.shape, entry.dtype, "a model_fn that reads it otherwise than by lookups")

@@ -140,7 +140,7 @@ def served_update(
     """
     seen = RecordedLookups()
     whole = _divided(parts, entries, values, data, seen)
-    tables = tables_of(candidates(seen, entries, whole.trained, options.policy), whole, parts, values, data)
+    tables = tables_of(candidates(seen, entries, whole.trained, options), whole, parts, values, data)
     return whole.result({key: export_program("rows", trace, options.lazy) for key, trace in tables.items()})
 
 
