@@ -183,3 +183,16 @@ def test_the_partitioner_of_a_canned_estimator_divides_its_tables() -> None:
     )
     (sizes,) = _ranges(made, lambda: ({"id": np.zeros((4, 1), np.int64)}, np.zeros(4, np.int32))).values()
     assert sizes == [3, 3, 2, 2]
+
+
+def test_a_model_of_keras_keeps_its_shapes_and_its_weights() -> None:
+    inputs = keras.Input((2,), dtype="int32")
+    table = keras.layers.Embedding(17_000, 16)
+    model = keras.Model(inputs, keras.layers.Dense(1)(keras.ops.mean(table(inputs), axis=1)))
+    model.compile("adam", "mse")
+    made = tf.keras.estimator.model_to_estimator(model)
+    update, entries = _update_of(made, lambda: (np.zeros((4, 2), np.int32), np.zeros((4, 1), np.float32)))
+    assert update.tables == ["embedding/embeddings"]
+    assert tuple(table.embeddings.shape) == (17_000, 16)
+    # Servers are given the model's weights; they make none.
+    assert row_initializer(entries["embedding/embeddings"], entries) is None

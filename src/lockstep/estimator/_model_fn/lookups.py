@@ -121,7 +121,8 @@ def active(watch: Watch) -> Generator[None]:
     try:
         yield
     finally:
-        for variable, shape in _watching.changed:
+        # Layers that are kept outside have been resized once for each call of the model_fn.
+        for variable, shape in reversed(_watching.changed):
             variable._shape = shape
         _watching.watch = before
 
