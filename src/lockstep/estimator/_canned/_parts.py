@@ -251,10 +251,9 @@ def divided_by(name: str, partitioner: Any, build: Callable[..., Any]) -> Callab
             f"Received: {partitioner!r}. Leave it out, or pass one."
         )
 
-    function: Callable[..., Sequence[int]] = partitioner
-
     def parts(shape: tuple[int, ...], dtype: str) -> list[int]:
-        return list(function(shape=shape, dtype=np.dtype(dtype)))
+        counts: Any = partitioner(shape=shape, dtype=np.dtype(dtype))
+        return list(counts)
 
     def divided(*args: Any, **kwargs: Any) -> Any:
         with demand(name).dividing(parts):

@@ -15,7 +15,11 @@ __all__ = ["fixed_size_partitioner", "min_max_variable_partitioner", "variable_a
 def fixed_size_partitioner(num_shards: int, axis: int = 0) -> Callable[..., list[int]]:
     """Returns a partitioner into a fixed number of shards. Source: tf.compat.v1.fixed_size_partitioner."""
     made = partitioners.FixedShardsPartitioner(num_shards)
-    return lambda shape, dtype=None: made(shape, dtype, axis)
+
+    def parts(shape: Sequence[int], dtype: Any = None) -> list[int]:
+        return made(shape, dtype, axis)
+
+    return parts
 
 
 def min_max_variable_partitioner(
