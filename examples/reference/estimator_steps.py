@@ -62,6 +62,10 @@ optimizer = ls.estimator.train.ProximalGradientDescentOptimizer(0.1, l1_regulari
 # %% Proximal Adagrad
 optimizer = ls.estimator.train.ProximalAdagradOptimizer(0.1, l2_regularization_strength=0.01)
 
+# %% One update for the mean of two batches' gradients
+optimizer = ls.estimator.train.SyncReplicasOptimizer(optimizer, replicas_to_aggregate=2, total_num_replicas=2)
+hook = optimizer.make_session_run_hook(is_chief=True)
+
 # %% Learning rates that fall in steps
 rate = ls.estimator.train.piecewise_constant(150, boundaries=[100, 200], values=[0.1, 0.01, 0.001])
 same = ls.estimator.train.piecewise_constant_decay(150, boundaries=[100, 200], values=[0.1, 0.01, 0.001])

@@ -317,8 +317,10 @@ def test_variables_that_are_there_or_not() -> None:
             v1.get_variable("w", [4])
         with pytest.raises(ArgumentError, match="needs a shape"):
             v1.get_variable("v")
-        with pytest.raises(UnsupportedError, match="Variables are whole"):
-            v1.get_variable("v", [3], partitioner=lambda: 1)
+        with pytest.raises(UnsupportedError, match="Variables keep their shape"):
+            v1.get_variable("v", [3], custom_getter=lambda: 1)
+        with pytest.raises(UnsupportedError, match=r"along axis 0.*divides v of shape \(3, 4\) into \[1, 2\]"):
+            v1.get_variable("v", [3, 4], partitioner=v1.fixed_size_partitioner(2, axis=1))
         with pytest.raises(ArgumentError, match="needs a name"), v1.variable_scope(None):
             pass
         with v1.variable_scope(None, "auto") as one, v1.variable_scope(None, "auto"):

@@ -445,6 +445,7 @@ PUBLIC = {
         "ProximalAdagradOptimizer",
         "ProximalGradientDescentOptimizer",
         "RMSPropOptimizer",
+        "SyncReplicasOptimizer",
         "apply_gradients",
         "assert_global_step",
         "checkpoint_exists",

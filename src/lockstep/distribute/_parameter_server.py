@@ -167,6 +167,15 @@ class ParameterServerStrategy(Strategy):
         assert context is not None
         return context.all_gather(value, axis)
 
+    @property
+    def _num_servers(self) -> int:
+        """How many servers hold variables; 0 for an evaluator, or without a cluster."""
+        if self._servers is not None:
+            return self._servers.job.num_servers
+        resolver = self.cluster_resolver
+        outside = resolver is not None and _is_outside(resolver)
+        return len(resolver.cluster_spec().task_indices("ps")) if resolver is not None and outside else 0
+
     def _is_scheduled(self) -> bool:
         """Returns whether a function that was scheduled is being traced."""
         scope = running_scope()

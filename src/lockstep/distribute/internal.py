@@ -17,6 +17,7 @@ from lockstep.distribute._input import DistributedDataset as DistributedDataset
 from lockstep.distribute._input import DistributedIterator as DistributedIterator
 from lockstep.distribute._input import InputReplicationMode as InputReplicationMode
 from lockstep.distribute._program import Program as Program
+from lockstep.distribute._shards import partition_in_scope as partition_in_scope
 from lockstep.distribute._trace import Known as Known
 from lockstep.distribute._values import DistributedValues as DistributedValues
 from lockstep.distribute._values import InReplica as InReplica
@@ -52,6 +53,7 @@ __all__ = [
     "enter_replica",
     "experimental_set_strategy",
     "is_variable",
+    "partition_in_scope",
     "run_without_strategy",
     "whole_batch",
 ]

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import hashlib
 import logging
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -33,10 +33,10 @@ from lockstep.estimator._model_fn.function import (
     traced_values_in,
 )
 from lockstep.estimator._model_fn.program import ModelProgram, text_leaves, to_abstract
-from lockstep.estimator._model_fn.records import GroupOp, SummaryOp, group
+from lockstep.estimator._model_fn.records import GroupOp, SummaryOp, batches_of_update, group
 from lockstep.estimator._model_fn.step_parts import StepParts
 from lockstep.estimator._model_fn.steps import Steps, evaluate_step, increment, predict_step, train_step
-from lockstep.estimator._model_fn.variables import GLOBAL_STEP, Variables
+from lockstep.estimator._model_fn.variables import GLOBAL_STEP, FirstValues, IsTable, Variables
 from lockstep.estimator._run_config import RunConfig
 from lockstep.estimator._tensorflow_checkpoint import translate
 from lockstep.estimator._types import Strategy
@@ -68,6 +68,7 @@ class EstimatorCore:
         model_fn: The model function, as the user gave it.
         config: The RunConfig, with a model_dir.
         warm_start: The warm start settings, or `None`.
+        is_table: Returns whether parameter servers hold a variable by rows, by its shape and dtype; `None` without any.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class EstimatorCore:
         self.model_fn = model_fn
         self.config = config
         self.warm_start = warm_start
+        self.is_table: IsTable | None = None
         self._params = copy.deepcopy(params)
         self._cache: dict[Any, CompiledModelFn] | None = None
         self._first_device: Replicas | None = None
@@ -123,7 +125,8 @@ class EstimatorCore:
         if self._cache is not None and key in self._cache:
             return self._cache[key]
         _log.info("Calling model_fn.")
-        compiled = CompiledModelFn(self.call_model_fn, mode, replicas, self.config.tf_random_seed, example)
+        variables = Variables(self.config.tf_random_seed, self.is_table)
+        compiled = CompiledModelFn(self.call_model_fn, mode, replicas, variables, example)
         _log.info("Done calling model_fn.")
         # Hooks of a spec are stateful objects of its call: a cached one would run them in the next evaluation again.
         if self._cache is not None and not compiled.hooks:
@@ -169,6 +172,10 @@ class EstimatorCore:
             return values
         return warm_start_values(values, set(variables.trainable_keys()), self.warm_start)
 
+    def first_values_on_demand(self, variables: Variables) -> Mapping[str, np.ndarray]:
+        """Returns new values of variables, of which large ones are computed each time that they are asked for."""
+        return FirstValues(variables.entries) if self.warm_start is None else self.first_values_of(variables)
+
     def is_trained(self, runtime: Runtime, max_steps: int | None) -> bool:
         """Returns whether the chief's latest checkpoint has reached `max_steps`; a collective call."""
         if max_steps is None:
@@ -181,10 +188,10 @@ class EstimatorCore:
 class CompiledModelFn:
     """A model_fn traced once on an example batch, without computing anything, and its compiled step."""
 
-    def __init__(self, call: ModelFn, mode: str, replicas: Replicas, seed: int | None, example: Data) -> None:
+    def __init__(self, call: ModelFn, mode: str, replicas: Replicas, variables: Variables, example: Data) -> None:
         self.mode = mode
         self.replicas = replicas
-        self.variables = Variables(seed)
+        self.variables = variables
         self._function = ModelFunction(call, mode, self.variables, replicas.count, text_leaves(example))
         # Names of arrays that hooks fetch, besides scalars, which are outputs anyway.
         self._wanted: frozenset[str] = frozenset()
@@ -228,6 +235,11 @@ class CompiledModelFn:
         """Returns the global step's increment per step."""
         ops: GroupOp = group(self.spec.train_op)
         return increment(ops)
+
+    @property
+    def batches_of_update(self) -> int | None:
+        """Returns over how many batches an update averages (SyncReplicasOptimizer); `None` if each batch is one."""
+        return batches_of_update(group(self.spec.train_op))
 
     @cached_property
     def output_paths(self) -> dict[int, tuple[Any, ...]]:

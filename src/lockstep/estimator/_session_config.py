@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -114,6 +115,8 @@ class ConfigProto(_Settings):
         isolate_session_state: May be set: there are no sessions that could share state.
         device_count: Must stay {}, the default, or be {"GPU": 0} where JAX has no GPU to use.
         graph_options: Must stay `None`, the default.
+        device_filters: Names of jobs and tasks, such as "/job:ps"; by default none. Whatever they say, a task sees the
+            servers and itself.
 
     Source: tf.compat.v1.ConfigProto.
     """
@@ -127,11 +130,15 @@ class ConfigProto(_Settings):
         "isolate_session_state": (False, (True,), ""),
         "device_count": (MappingProxyType({}), (), _DEVICES),
         "graph_options": (None, (), _COMPILER),
+        "device_filters": ([], (), ""),
     }
 
-    def __init__(self, gpu_options: GPUOptions | None = None, **settings: object) -> None:
+    def __init__(
+        self, gpu_options: GPUOptions | None = None, device_filters: Sequence[str] = (), **settings: object
+    ) -> None:
         """Makes settings; see the class."""
-        super().__init__(gpu_options=GPUOptions() if gpu_options is None else gpu_options, **settings)
+        options = GPUOptions() if gpu_options is None else gpu_options
+        super().__init__(gpu_options=options, device_filters=device_filters, **settings)
 
     def __setattr__(self, name: str, value: object) -> None:
         """Checks a setting."""
@@ -139,6 +146,8 @@ class ConfigProto(_Settings):
         is_no_gpu = name == "device_count" and value == {"GPU": 0} and not local_devices.gpu_count()
         if is_no_gpu or (name in _THREADS and isinstance(value, int) and value >= (os.cpu_count() or 1)):
             object.__setattr__(self, name, value)
+        elif name == "device_filters":
+            object.__setattr__(self, name, _check_filters(value))
         elif name != "gpu_options":
             super().__setattr__(name, value)
         elif isinstance(value, GPUOptions):
@@ -146,3 +155,13 @@ class ConfigProto(_Settings):
         else:
             example = "GPUOptions(allow_growth=True)"
             raise ArgumentError(f"gpu_options must be a GPUOptions. Received: {value!r}. Example: {example}")
+
+
+def _check_filters(value: object) -> list[str]:
+    """Returns filters as a list, which programs append to."""
+    if isinstance(value, (list, tuple)) and all(isinstance(each, str) and each.startswith("/job:") for each in value):
+        return list(value)
+    raise ArgumentError(
+        f"device_filters is a list of names of jobs and tasks. Received: {value!r}. Example: "
+        "ConfigProto(device_filters=['/job:ps', '/job:worker/task:1'])"
+    )

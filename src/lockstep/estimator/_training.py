@@ -18,6 +18,7 @@ import numpy as np
 
 from lockstep import checkpoint
 from lockstep._engine.input.feed import Feed
+from lockstep._engine.input.source import Source
 from lockstep._engine.loop import loop
 from lockstep._engine.runtime import environment, failure, progress
 from lockstep._engine.runtime.recorder import Recorder, recording
@@ -36,6 +37,7 @@ from lockstep.estimator._hooks import (
     StopAtStepHook,
     SummarySaverHook,
 )
+from lockstep.estimator._input_fns.grouped import GroupedSource
 from lockstep.estimator._input_fns.source import Input
 from lockstep.estimator._session import AloneSignals, HookRunner, Session
 from lockstep.estimator._state import VariableState
@@ -101,7 +103,7 @@ class Training:
         # `begin` precedes the program, as in TensorFlow, where hooks may still add to the graph.
         compiled.begin(hooks)
         compiled.request_outputs(hooks, timeout)
-        program = self._program_of(compiled)
+        source, program = source_of(compiled, self._input), self._program_of(compiled)
         # 2. Restore or initialize, on the chief; agree on settings and variables; broadcast what the chief has.
         state, position = self._first_state(compiled, program, timeout)
         start = state.global_step
@@ -118,7 +120,7 @@ class Training:
                 state.broadcast_from_chief()
         self._runner = self._make_runner(hooks, session)
         steps = self._step_limit(compiled, hooks, start)
-        feed = Feed(self._input.source, program, runtime, steps, at_most=True)
+        feed = Feed(source, program, runtime, steps, at_most=True)
         self._data = InputState(runtime, feed, program)
         self._data.restore(position)
         self._attach_feed(feed, steps)
@@ -166,6 +168,10 @@ class Training:
         """Returns the step program."""
         return compiled.program
 
+    def _new_values(self, compiled: CompiledModelFn) -> Values:
+        """Returns first values, where there is no checkpoint."""
+        return self._core.first_values(compiled, None)
+
     def _state_of(self, compiled: CompiledModelFn, program: Any, values: Values) -> VariableState:
         """Returns the state with these first values."""
         return VariableState(program, values)
@@ -208,7 +214,7 @@ class Training:
         if not runtime.is_chief:
             values = variables.zeros()
         elif loaded is None:
-            values = self._core.first_values(compiled, None)
+            values = self._new_values(compiled)
         else:
             values = restore_loaded(variables, loaded)
         state = self._state_of(compiled, program, values)
@@ -366,6 +372,24 @@ class Training:
         text = self._runtime.all_gather_object(topic, None if self._failure is None else str(self._failure))[0]
         if text is not None:
             raise failure.mark_agreed(self._failure or CheckpointError(f"{self._runtime.tasks[0]}: {text}"))
+
+
+def source_of(compiled: CompiledModelFn, made: Input) -> Source:
+    """Returns the batches that steps train on: of a SyncReplicasOptimizer all that one update is made of.
+
+    Raises:
+        UnsupportedError: If a strategy averages over replicas as well.
+    """
+    count, replicas = compiled.batches_of_update, compiled.replicas.count
+    if count is None or (count == 1 and replicas == 1):
+        return made.source
+    if replicas > 1:
+        raise UnsupportedError(
+            "A strategy averages the gradients of its replicas by itself. Received: a SyncReplicasOptimizer in a "
+            f"training with {replicas} replicas. Use the optimizer that it wraps; or leave train_distribute out, and "
+            "train in a cluster with `ps` tasks."
+        )
+    return GroupedSource(made.source, count)
 
 
 class _FeedSignals:

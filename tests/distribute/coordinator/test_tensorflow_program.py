@@ -80,6 +80,11 @@ def test_a_loop_of_its_own(strategy: Any) -> None:
             )
         return total / 2
 
+    # As in TensorFlow's tutorial: the partitioner has divided the table.
+    assert len(table.weights) == 2
+    assert table.weights[0].shape == table.weights[1].shape == (3, 128)
+    devices = [weight.device for weight in table.weights]
+    assert devices == [f"/job:ps/replica:0/task:{n}/device:CPU:0" for n in range(SERVERS)]
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 
     @tf.function
@@ -94,6 +99,9 @@ def test_a_loop_of_its_own(strategy: Any) -> None:
             last = coordinator.schedule(step_fn, args=(iterator,))
         coordinator.join()
     assert last.fetch() < first.fetch()
+    # Shards show what servers have made of the variable.
+    shown = np.concatenate([weight.numpy() for weight in table.weights])
+    np.testing.assert_array_equal(shown, table.get_weights()[0])
     assert float(accuracy.result()) > 0.9 and coordinator.done()
     assert steps_done.numpy() == optimizer.iterations.numpy() == 2 * 16
     # On the coordinator the model has the weights of the servers.

@@ -10,7 +10,8 @@ import keras
 import pytest
 
 import lockstep.estimator.feature_column as fc
-from lockstep.errors import ArgumentError, UnsupportedError
+from lockstep.distribute.experimental import partitioners
+from lockstep.errors import ArgumentError
 from lockstep.estimator import _canned
 from lockstep.estimator._canned import _v1
 from lockstep.estimator._heads import RegressionHead
@@ -52,13 +53,14 @@ def _arguments(name: str, tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", _v1.__all__)
-def test_each_takes_all_arguments_and_refuses_partitioners(tmp_path: Path, name: str) -> None:
+def test_each_takes_all_arguments_and_only_functions_for_partitioners(tmp_path: Path, name: str) -> None:
     given = _arguments(name, tmp_path)
     assert isinstance(getattr(_v1, name)(**given), getattr(_canned, name))
     assert isinstance(getattr(_v1, name)(*given.values()), getattr(_canned, name))
     for partitioner in set(given) & {"partitioner", "input_layer_partitioner"}:
-        with pytest.raises(UnsupportedError, match=partitioner):
+        with pytest.raises(ArgumentError, match=partitioner):
             getattr(_v1, name)(**{**given, partitioner: object()})
+        getattr(_v1, name)(**{**given, partitioner: partitioners.FixedShardsPartitioner(2)})
 
 
 def test_losses_are_sums_and_names_those_of_tensorflow_1(tmp_path: Path) -> None:

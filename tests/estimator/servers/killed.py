@@ -22,11 +22,18 @@ OPTIMIZER = sys.argv[-1]
 
 
 def model_fn(features: Any, labels: Any, mode: str) -> Any:
-    hidden = keras.layers.Dropout(0.2)(keras.layers.Dense(6)(features), training=mode == "train")
+    made = keras.layers.Dense(6)(features)
+    if OPTIMIZER == "table":
+        # By rows, of which each server has a range.
+        ids = keras.ops.cast(keras.ops.abs(features) * 5000, "int32")
+        made = made + keras.layers.Embedding(48_000, 6)(ids).sum(axis=1)
+    hidden = keras.layers.Dropout(0.2)(made, training=mode == "train")
     loss = estimator.losses.mean_squared_error(labels, keras.layers.Dense(1)(hidden))
     # The one has counts of its own on the servers, and the other a rate that depends on the step.
     rate = train.exponential_decay(0.1, train.get_global_step(), 10, 0.5)
-    optimizer = train.AdamOptimizer(0.02) if OPTIMIZER == "adam" else train.GradientDescentOptimizer(rate)
+    optimizer = train.AdamOptimizer(0.02) if OPTIMIZER in ("adam", "table") else train.GradientDescentOptimizer(rate)
+    if OPTIMIZER == "replicas":
+        optimizer = train.SyncReplicasOptimizer(optimizer, replicas_to_aggregate=3)
     train_op = optimizer.minimize(loss, train.get_global_step())
     return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op if mode == "train" else None)
 

@@ -36,14 +36,18 @@ def _values(job: subprocess.Popen[bytes], folder: Path) -> dict[str, np.ndarray]
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, np.ndarray]]:
     found: dict[str, dict[str, np.ndarray]] = {}
-    for optimizer in ("adam", "sgd"):
+    for optimizer in ("adam", "sgd", "replicas", "table"):
         folder = tmp_path_factory.mktemp("undisturbed") / "job"
         found[optimizer] = _values(_start(folder, "goes on", optimizer), folder)
     return found
 
 
 @pytest.mark.parametrize(
-    ("task", "optimizer"), [("worker 1", "adam"), ("ps 1", "adam"), ("ps 1", "sgd"), ("worker 0", "adam")]
+    ("task", "optimizer"),
+    [
+        *(("worker 1", "adam"), ("ps 1", "adam"), ("ps 1", "sgd"), ("worker 0", "adam")),
+        *(("worker 1", "replicas"), ("ps 1", "replicas"), ("worker 1", "table"), ("ps 1", "table")),
+    ],
 )
 def test_the_last_checkpoint_has_the_same_bits(
     undisturbed: dict[str, dict[str, np.ndarray]], task: str, optimizer: str, tmp_path: Path

@@ -23,6 +23,7 @@ from lockstep._types import Array
 from lockstep.compat.tensorflow._dtypes import dtype_of
 from lockstep.compat.tensorflow._ops.named import name_of, op_of
 from lockstep.compat.tensorflow._shape import TensorShape
+from lockstep.compat.tensorflow._shards import variables_of, with_shards
 from lockstep.compat.tensorflow._tensor import HostTensor, Reference, check_shape, device_name
 from lockstep.compat.tensorflow._visibility import PACKAGE, imports_compat, libraries, sees_tensorflow
 from lockstep.compat.tensorflow._visibility import note_import as note_import
@@ -60,6 +61,10 @@ def install() -> None:
     )
     _change(HostTensor, "dtype", dtype_of, np.ndarray.dtype)
     _make_callable(keras.Variable, "value")
+    _change(keras.layers.Layer, "weights", with_shards)
+    keras.Variable.variables = ExtensionProperty(  # pyright: ignore[reportAttributeAccessIssue]
+        "variables", variables_of
+    )
     _remember_slices(keras.Variable)
     _advise_in_errors()
 

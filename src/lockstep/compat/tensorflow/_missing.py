@@ -44,11 +44,6 @@ _LITE = (
     "It serves models and does not train them. Save with model.export(path) and convert where TensorFlow is installed."
 )
 
-_PARTITIONER = (
-    "Variables are whole, but for tables of tf.distribute.ParameterServerStrategy(variable_partitioner=...): leave the "
-    "partitioner out."
-)
-
 # By TensorFlow's full names, as programs write them.
 ADVICE: dict[str, str] = {
     "tf.hessians": GRADIENT,
@@ -61,9 +56,6 @@ ADVICE: dict[str, str] = {
     "tf.Operation": _GRAPH,
     "tf.get_default_graph": _GRAPH,
     "tf.get_variable": "It is tf.compat.v1.get_variable; or use tf.Variable, or add_weight in a layer of Keras.",
-    "tf.compat.v1.fixed_size_partitioner": _PARTITIONER,
-    "tf.compat.v1.min_max_variable_partitioner": _PARTITIONER,
-    "tf.compat.v1.variable_axis_size_partitioner": _PARTITIONER,
     "tf.variable_scope": "It is tf.compat.v1.variable_scope; or use tf.name_scope, and hold variables in layers.",
     "tf.global_variables_initializer": "Variables have their value from the start; leave it out.",
     "tf.contrib": "It is gone from TensorFlow 2, too. Most of it lives on in tf.keras.",
@@ -114,9 +106,6 @@ ADVICE: dict[str, str] = {
     "tf.compat.v1.train.SingularMonitoredSession": _SESSION,
     "tf.compat.v1.train.Supervisor": _SESSION,
     "tf.compat.v1.train.Coordinator": _SESSION,
-    "tf.compat.v1.train.SyncReplicasOptimizer": "Use the optimizer itself. Training is synchronous "
-    "with RunConfig(train_distribute=tf.distribute.MultiWorkerMirroredStrategy()), and on parameter servers with "
-    "tf.distribute.ParameterServerStrategy(mode='sync').",
     "tf.compat.v1.train.replica_device_setter": "ParameterServerStrategy places variables on servers by itself, and "
     "divides them as its variable_partitioner says; leave it out.",
     "tf.compat.v1.train.batch": _QUEUE,

@@ -16,8 +16,8 @@ from lockstep.estimator._canned._parts import (
     WarmStart,
     WeightColumn,
     check_units,
+    divided_by,
     part_model_fn,
-    refuse_partitioner,
 )
 from lockstep.estimator._estimator import Estimator
 from lockstep.estimator._heads import Head, RegressionHead
@@ -163,7 +163,7 @@ def dnn_logit_fn_builder(
     feature_columns: Columns,
     activation_fn: Activation,
     dropout: float | None,
-    input_layer_partitioner: None,
+    input_layer_partitioner: Callable[..., Any] | None,
     batch_norm: bool,
 ) -> Callable[[Any, str], Any]:
     """Returns a function of features and mode that returns logits, (batch, units), for use in a model_fn.
@@ -174,17 +174,20 @@ def dnn_logit_fn_builder(
         feature_columns: Dense feature columns.
         activation_fn: The activation of each hidden layer; `None` for none.
         dropout: The dropout rate of each hidden layer; `None` for no dropout.
-        input_layer_partitioner: `None` only: variables travel whole.
+        input_layer_partitioner: Into how many ranges of rows parameter servers divide tables: a function of shape and
+            dtype, or `None`.
         batch_norm: Whether to use batch normalization after each hidden layer.
 
     Raises:
         ArgumentError: If an argument is invalid.
-        UnsupportedError: For a partitioner.
 
     Source: tf.compat.v1.estimator.experimental.dnn_logit_fn_builder.
     """
     # Without a head and a name scope: the model_fn that calls the function names its layers.
-    refuse_partitioner("input_layer_partitioner", input_layer_partitioner)
     count = check_units(units)
     layers = Layers.create(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
-    return lambda features, mode: layers.logits(features, mode, count)
+
+    def logits(features: Any, mode: str) -> Any:
+        return layers.logits(features, mode, count)
+
+    return divided_by("input_layer_partitioner", input_layer_partitioner, logits)

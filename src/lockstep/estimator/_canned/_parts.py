@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -14,7 +15,7 @@ import numpy as np
 from keras.src.backend.common.name_scope import current_path
 
 from lockstep._types import Array, PyTree, Tensor, Variable
-from lockstep.errors import ArgumentError, UnsupportedError
+from lockstep.errors import ArgumentError
 from lockstep.estimator._estimator_spec import EstimatorSpec
 from lockstep.estimator._heads import Head
 from lockstep.estimator._heads._head import add_scalar
@@ -134,8 +135,12 @@ class LinearModel:
             _add_histogram("bias", bias.value)
         else:
             add_scalar("bias", bias.value[0])
-        zeros = sum(jnp.sum(variable.value == 0) for variable in weights)
-        add_scalar("fraction_of_zero_weights", zeros / sum(variable.value.size for variable in weights))
+        # A summary of each step is no reason to fetch a table that parameter servers hold by rows.
+        scope = current()
+        weights = [v for v in weights if scope is None or not scope.is_large(v)]
+        if weights:
+            zeros = sum(jnp.sum(variable.value == 0) for variable in weights)
+            add_scalar("fraction_of_zero_weights", zeros / sum(variable.value.size for variable in weights))
         return output.predictions
 
 
@@ -230,10 +235,31 @@ def check_units(units: Any) -> int:
     return int(units)
 
 
-def refuse_partitioner(name: str, partitioner: object) -> None:
-    """Refuses an argument for partitioned variables."""
-    if partitioner is not None:
-        raise UnsupportedError(
-            "Variables of an Estimator are not divided among parameter servers. Received: "
-            f"{name}={partitioner!r}. Leave it out."
+def divided_by(name: str, partitioner: Any, build: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that makes a model, whose tables parameter servers divide as a partitioner says.
+
+    Args:
+        name: The name of the argument, for messages.
+        partitioner: A function of shape and dtype that returns the number of parts along each axis; or `None`.
+        build: Makes the model, in a model_fn.
+    """
+    if partitioner is None:
+        return build
+    if not callable(partitioner):
+        raise ArgumentError(
+            f"{name} is a function of shape and dtype, such as lockstep.distribute.experimental.partitioners has. "
+            f"Received: {partitioner!r}. Leave it out, or pass one."
         )
+
+    def parts(shape: tuple[int, ...], dtype: str) -> list[int]:
+        counts: Any = partitioner(shape=shape, dtype=np.dtype(dtype))
+        return list(counts)
+
+    def divided(*args: Any, **kwargs: Any) -> Any:
+        with demand(name).dividing(parts):
+            return build(*args, **kwargs)
+
+    # The Estimator looks at a model_fn's arguments.
+    functools.update_wrapper(divided, build)
+
+    return divided

@@ -17,7 +17,7 @@ from lockstep._types import Optimizer
 from lockstep.errors import ArgumentError
 from lockstep.estimator import train
 from lockstep.estimator._canned import _baseline, _combined, _dnn, _linear
-from lockstep.estimator._canned._parts import refuse_partitioner
+from lockstep.estimator._canned._parts import divided_by
 from lockstep.estimator._estimator import Estimator
 
 __all__ = [
@@ -102,7 +102,7 @@ def _v1_class(parent: _Canned, set_optimizers: Callable[[_Arguments], None], par
         parameters.insert(position, inspect.Parameter(partitioner, kind, default=None, annotation="None"))
     signature = inspect.Signature(parameters, return_annotation="None")
 
-    def __init__(*args: object, **kwargs: object) -> None:
+    def __init__(*args: Any, **kwargs: object) -> None:
         # Bound by hand, so that an error names this class and its arguments.
         try:
             bound = signature.bind(*args, **kwargs)
@@ -110,14 +110,15 @@ def _v1_class(parent: _Canned, set_optimizers: Callable[[_Arguments], None], par
             raise TypeError(f"{name}.__init__() {error}") from None
         bound.apply_defaults()
         arguments = dict(bound.arguments)
-        if partitioner is not None:
-            refuse_partitioner(partitioner, arguments.pop(partitioner))
+        given = arguments.pop(partitioner) if partitioner is not None else None
         set_optimizers(arguments)
         parent.__init__(**arguments)
+        core = args[0]._core
+        core.model_fn = divided_by(str(partitioner), given, core.model_fn)
 
     __init__.__qualname__ = f"{name}.__init__"
     __init__.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
-    rule = f"; `{partitioner}` must be `None`" if partitioner else ""
+    rule = f"; `{partitioner}` says into how many ranges of rows servers divide tables" if partitioner else ""
     doc = f"""TensorFlow 1's form of `lockstep.estimator.{name}`, which documents the arguments{rule}.
 
     Names of optimizers stand for those of `lockstep.estimator.train`.

@@ -57,6 +57,21 @@ jax.tree_util.register_dataclass(Data, ["features", "labels", "texts", "rows"], 
 
 
 @dataclass(frozen=True)
+class Batches:
+    """Batches whose gradients make one update (SyncReplicasOptimizer); of any sizes."""
+
+    parts: tuple[Data, ...]
+
+
+jax.tree_util.register_dataclass(Batches, ["parts"], [])
+
+
+def parts_of(batch: Data | Batches) -> tuple[Data, ...]:
+    """Returns the batches that a step's gradients are averaged over."""
+    return batch.parts if isinstance(batch, Batches) else (batch,)
+
+
+@dataclass(frozen=True)
 class ModelCall:
     """A traced call of a model_fn: the scope it ran in, and the EstimatorSpec it returned.
 
@@ -120,7 +135,11 @@ class ModelFunction:
                 return Text(scope, name, tuple(leaf.shape)) if name in self._text else leaf
 
             features, labels = jax.tree_util.tree_map_with_path(replace_text, (data.features, data.labels))
-            spec = self._call(opened(features), opened(labels), self.mode)
+            scope.is_calling = True
+            try:
+                spec = self._call(opened(features), opened(labels), self.mode)
+            finally:
+                scope.is_calling = False
             return ModelCall(scope, spec, frozenset(scope.assigned))
 
     def _texts_of(self, data: Data) -> tuple[Any, ...] | None:

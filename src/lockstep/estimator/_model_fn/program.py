@@ -16,7 +16,7 @@ from lockstep._engine.step.replicas import Replicas
 from lockstep._text import is_text
 from lockstep._types import Array, Batch, PyTree
 from lockstep.errors import ArgumentError
-from lockstep.estimator._model_fn.function import Data
+from lockstep.estimator._model_fn.function import Batches, Data
 from lockstep.estimator._model_fn.records import HostNeed
 from lockstep.estimator._model_fn.steps import Steps
 
@@ -59,13 +59,20 @@ class ModelProgram(StepProgram):
         """Replaces text in a batch, or in this process's shard of it, by integers."""
         if isinstance(batch, (RaggedShard, EvenShard)):
             return super().prepare(dataclasses.replace(batch, data=without_text(batch.data, self._needs)))
-        return super().prepare(without_text(batch, self._needs) if isinstance(batch, Data) else batch)
+        return super().prepare(textless(batch, self._needs) if isinstance(batch, (Data, Batches)) else batch)
 
 
 def text_leaves(data: Data) -> frozenset[str]:
     """Returns the paths of the leaves of (features, labels) that are text."""
     leaves = _with_paths((data.features, data.labels))
     return frozenset(path for path, leaf in leaves if is_text(leaf))
+
+
+def textless(batch: Data | Batches, needs: Sequence[HostNeed]) -> Data | Batches:
+    """Returns a batch, or each of several, with integers in place of text; see `without_text`."""
+    if isinstance(batch, Batches):
+        return Batches(tuple(without_text(part, needs) for part in batch.parts))
+    return without_text(batch, needs)
 
 
 def without_text(data: Data, needs: Sequence[HostNeed]) -> Data:

@@ -47,6 +47,8 @@ class TrainOp:
         counts: By how much it increments the global step.
         loss: The loss to differentiate; `None` if gradients are given.
         gradients: A gradient or `None` for each variable; empty if the loss is differentiated.
+        batches: Over how many batches gradients are averaged for one update (SyncReplicasOptimizer); `None` if each
+            batch is an update.
     """
 
     rule: Rule
@@ -55,6 +57,7 @@ class TrainOp:
     # Differentiated by the step program and not in the model_fn, so that one trace gives loss, outputs and gradients.
     loss: Any = None
     gradients: tuple[Any, ...] = ()
+    batches: int | None = None
 
     @classmethod
     def deferred(cls, rule: Rule, loss: Tensor, variables: Sequence[Any], counts: bool) -> TrainOp:
@@ -125,6 +128,22 @@ def _flatten(operation: object) -> list[TrainOp]:
         "optimizer of lockstep.estimator.train, or lockstep.estimator.train.minimize(loss, optimizer) for one of Keras "
         "or optax."
     )
+
+
+def batches_of_update(ops: Sequence[TrainOp]) -> int | None:
+    """Returns over how many batches gradients are averaged for an update; `None` if each batch is one.
+
+    Raises:
+        ArgumentError: If the operations of a step differ in it.
+    """
+    numbers = {op.batches for op in ops if op.variables}
+    if len(numbers) > 1:
+        raise ArgumentError(
+            "All updates of a step are made of the same batches. Received: a train_op whose operations average over "
+            f"{sorted(n or 1 for n in numbers)} batches. Wrap each optimizer in a SyncReplicasOptimizer with the same "
+            "replicas_to_aggregate, or none."
+        )
+    return numbers.pop() if numbers else None
 
 
 class MetricOp(tuple[Any, Any]):

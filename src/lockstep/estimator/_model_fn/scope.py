@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,8 @@ import numpy as np
 
 from lockstep._engine.step.jaxprs import current_trace, is_traced
 from lockstep._types import DType, Tensor, Variable
-from lockstep.errors import ArgumentError, StartupOrderError
+from lockstep.errors import ArgumentError, StartupOrderError, UnsupportedError
+from lockstep.estimator._model_fn.lookups import Take, current_watch, resize
 from lockstep.estimator._model_fn.records import Check, GradientSite, HostNeed, SummaryOp, TraceRecords
 from lockstep.estimator._model_fn.variables import (
     GLOBAL_STEP,
@@ -25,6 +27,7 @@ from lockstep.estimator._model_fn.variables import (
     wrap_keras,
 )
 
+Partition = Callable[[tuple[int, ...], str], Sequence[int]]
 # Per thread: a writer or a reader in the background must not see the scope of a trace.
 _running = threading.local()
 
@@ -58,6 +61,7 @@ class ModelScope(keras.StatelessScope):
             none.
         assigned: The keys of assigned variables.
         shown_steps: Each global step that the model_fn was given, by its id.
+        is_calling: Whether the model_fn runs.
     """
 
     def __init__(
@@ -88,10 +92,14 @@ class ModelScope(keras.StatelessScope):
         self._gradients = gradients
         self._stop_at = stop_at
         self._is_read_only = is_read_only
+        # How often each variable was looked up; and whether the model_fn runs, and not a rule after it.
+        self._lookups: dict[str, int] = {}
+        self.is_calling = False
         # Variables and keys by id; the variables are kept alive so that no id is reused.
         self._registered: dict[int, tuple[Any, str]] = {}
         self._keys: dict[str, Any] = {}
         self._own: dict[str, Any] = {}
+        self._partition: Partition | None = None
         # The key, initializer and locality of the variable that is created next.
         self._pending: tuple[str, Callable[[Mapping[str, Any]], Any], bool] | None = None
         dtype = jax.dtypes.canonicalize_dtype(np.int64)
@@ -136,6 +144,11 @@ class ModelScope(keras.StatelessScope):
     def variables(self) -> dict[str, Any]:
         """Returns the variables registered so far, by key."""
         return dict(self._keys)
+
+    @property
+    def is_first_call(self) -> bool:
+        """Returns whether this is the call that finds out what the model_fn does."""
+        return not self._variables.is_complete
 
     @property
     def is_read_only(self) -> bool:
@@ -247,18 +260,77 @@ class ModelScope(keras.StatelessScope):
     def register(self, variable: Variable) -> None:
         """Registers a variable that the call creates; called by its constructor."""
         pending, self._pending = self._pending, None
-        initializer, shape, dtype = variable._initializer, tuple(variable.shape), variable._dtype
+        initializer, dtype = variable._initializer, variable._dtype
+        key = _unique(variable.path, self._keys) if pending is None else pending[0]
+        shape = self._whole_shape(key, variable)
         if pending is None:
-            key, local = _unique(variable.path, self._keys), belongs_to_metric()
+            local = belongs_to_metric()
             initial: Callable[[Mapping[str, Any]], Any] = lambda values: initializer(shape, dtype=dtype)  # noqa: E731
         else:
-            key, initial, local = pending
+            _, initial, local = pending
         entry = Entry(key, shape, dtype, variable.trainable, local, variable.aggregation, initial)
+        if pending is None and variable.trainable:
+            self._note_partition(key, shape, dtype)
         self._register(variable, entry)
+
+    def _whole_shape(self, key: str, variable: Variable) -> tuple[int, ...]:
+        """Returns a variable's shape, of a slot of a window that of the slot of the whole table."""
+        watch, shape = current_watch(), tuple(variable.shape)
+        if watch is not None and key in watch.sizes and key in self._variables.entries:
+            return self._variables.entries[key].shape
+        return shape
+
+    @contextlib.contextmanager
+    def dividing(self, partition: Partition) -> Generator[None]:
+        """Has parameter servers divide the trainable variables that are made within the context, if they are tables.
+
+        Args:
+            partition: Returns, of a shape and the name of a dtype, the number of parts along each axis.
+        """
+        before, self._partition = self._partition, partition
+        try:
+            yield
+        finally:
+            self._partition = before
+
+    def _note_partition(self, key: str, shape: tuple[int, ...], dtype: str) -> None:
+        if self._partition is None or not shape:
+            return
+        parts = list(self._partition(shape, dtype))
+        if len(parts) != len(shape) or max(parts[1:], default=1) > 1:
+            raise UnsupportedError(
+                "Parameter servers divide variables along axis 0, into ranges of rows. Received: a partitioner that "
+                f"divides {key} of shape {shape} into {parts}. Use axis=0."
+            )
+        self._variables.partitions[key] = int(parts[0])
+
+    def whole_shape_of(self, variable: Variable) -> tuple[int, ...]:
+        """Returns a variable's shape, of a window that of the whole table."""
+        return self._variables.entries[self.key_of(variable)].shape
+
+    def is_large(self, variable: Variable) -> bool:
+        """Returns whether parameter servers hold a variable by rows if the model_fn does nothing but look them up."""
+        entry = self._variables.entries[self.key_of(variable)]
+        return self._variables.is_table is not None and self._variables.is_table(entry.shape, entry.dtype)
+
+    def lookup(self, variable: Variable, ids: jax.Array, take: Take) -> Any:
+        """Returns rows of a variable: `take` of its value and of ids, or of a window and the rows' places in it."""
+        key, watch = self.key_of(variable), current_watch()
+        value = self._value_of(key)
+        if watch is None or not self.is_calling:
+            return take(value, ids)
+        number = self._lookups.get(key, 0)
+        self._lookups[key] = number + 1
+        return watch.lookup(key, number, value, ids, take)
 
     def get_current_value(self, variable: Variable) -> Any:
         """Returns a variable's value; Keras' stateless scope calls it."""
-        key = self.key_of(variable)
+        key, watch = self.key_of(variable), current_watch()
+        if watch is not None and self.is_calling:
+            watch.note_read(key)
+        return self._value_of(key)
+
+    def _value_of(self, key: str) -> Any:
         # In the first call, which is traced for shapes alone.
         if key not in self._values:
             entry = self._variables.entries[key]
@@ -299,6 +371,9 @@ class ModelScope(keras.StatelessScope):
         self._variables.register(variable, entry)
         self._registered[id(variable)] = (variable, entry.key)
         self._keys[entry.key] = variable
+        watch = current_watch()
+        if watch is not None and entry.key in watch.sizes:
+            resize(variable, watch.sizes[entry.key])
 
 
 def current() -> ModelScope | None:
@@ -331,6 +406,20 @@ def record(name: str, value: Tensor) -> Any:
     """
     demand("record").record(name, value)
     return value
+
+
+def take_rows(table: Any, ids: jax.Array, take: Take) -> Any:
+    """Returns rows of a model_fn's variable, of which a task with parameter servers may have a window; or of an array.
+
+    Args:
+        table: A variable, or an array.
+        ids: Integers.
+        take: `(values, ids) -> rows`; ids beyond the values give NaN.
+    """
+    scope = current()
+    if scope is None or not isinstance(table, keras.Variable):
+        return take(jnp.asarray(table), ids)
+    return scope.lookup(table, ids, take)
 
 
 def _unique(name: str, taken: Mapping[str, Any]) -> str:

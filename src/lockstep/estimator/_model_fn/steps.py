@@ -23,8 +23,8 @@ from lockstep._engine.step.replicas import AXIS, Replicas
 from lockstep._nest import map_structure, packed
 from lockstep._types import Metric, PyTree, State, Tensor
 from lockstep.errors import ArgumentError
-from lockstep.estimator._model_fn.function import Data, ModelCall, ModelFunction, Selection, combine_outputs
-from lockstep.estimator._model_fn.records import MetricOp, TrainOp, group
+from lockstep.estimator._model_fn.function import Batches, Data, ModelCall, ModelFunction, Selection, combine_outputs
+from lockstep.estimator._model_fn.records import MetricOp, TrainOp, batches_of_update, group
 from lockstep.estimator._model_fn.scope import ReachedGradient
 from lockstep.estimator._model_fn.step_parts import SplitStep, StepParts, Values
 from lockstep.estimator._model_fn.variables import GLOBAL_STEP, Entry, impurity_error
@@ -58,8 +58,7 @@ class Steps:
 
     def batch_step(self, state: State, data: Data) -> tuple[Any, Any]:
         """Computes the step for a batch that every device holds as a whole."""
-        parts, weights = _cut(data, self._replicas.count)
-        return self._compute(state, Shards(parts, weights))
+        return self._compute(state, _shards_here(data, self._replicas.count))
 
     def replica_step(self) -> Step | None:
         """Returns the step for one replica's shard; `None` if there is only one replica."""
@@ -143,12 +142,13 @@ class _TrainStep:
         """Calls the model_fn for each shard and averages gradients."""
         with moments_over_replicas(AXIS) if self._over_replicas else contextlib.nullcontext():
             gradients = self._gradients_of_sites(state)
-            results = [self._forward(state, number, gradients) for number in range(len(self._shares.data))]
+            numbers = range(len(self._shares.data))
+            results = [self._forward(state, n, None if gradients is None else gradients[n]) for n in numbers]
         call = self.call
         ops = group(call.spec.train_op)
         entries, values = self._function.variables.entries, [r["values"] for r in results]
         changed = _combine(self._shares, entries, state, {key: [v[key] for v in values] for key in values[0]})
-        reduction = call.scope.loss_reduction
+        reduction = self._reduction_of(call)
         # Averaged before they are clipped or applied, as in TensorFlow. Gradients that the model_fn took as values are
         # averages already, but it may have added something of its batch to them; averaging equal values changes
         # nothing.
@@ -178,17 +178,27 @@ class _TrainStep:
         self._function.updated = frozenset(updated) - {GLOBAL_STEP, *self._function.variables.trainable_keys()}
         return after
 
-    def _gradients_of_sites(self, state: Values) -> list[list[Any]] | None:
-        """Computes the gradients that the model_fn asks for as values, one site after another."""
+    @staticmethod
+    def _reduction_of(call: ModelCall) -> str | None:
+        """Returns the reduction of the loss over shards; batches of one update are averaged, whatever it is."""
+        ops = group(call.spec.train_op)
+        return None if batches_of_update(ops) is not None else call.scope.loss_reduction
+
+    def _gradients_of_sites(self, state: Values) -> list[list[list[Any]]] | None:
+        """Computes the gradients that the model_fn asks for as values: for each shard, one site after another."""
         first = self._function.first
         if first is None:  # The first call: there are no values to differentiate at, and zeros do.
             return None
-        shares = self._shares.of_loss(first.scope.loss_reduction)
-        gradients: list[list[Any]] = []
+        shares = self._shares.of_loss(self._reduction_of(first))
+        # A replica of TensorFlow's SyncReplicasOptimizer clips its own gradients, which are averaged afterwards.
+        are_own = batches_of_update(group(first.spec.train_op)) is not None
+        gradients: list[list[list[Any]]] = [[] for _ in shares.data]
         for _ in first.scope.recorded.sites:
             # Each site may depend on the gradients of the sites before it.
-            per_shard = [self._gradients_at_site(state, gradients, n) for n in range(len(shares.data))]
-            gradients.append(shares.mean_of_gradients(per_shard))
+            per_shard = [self._gradients_at_site(state, gradients[n], n) for n in range(len(shares.data))]
+            common = None if are_own else shares.mean_of_gradients(per_shard)
+            for n, own in enumerate(per_shard):
+                gradients[n].append(own if common is None else common)
         return gradients
 
     def _gradients_at_site(self, state: Values, earlier: list[list[Any]], number: int) -> list[Any]:
@@ -371,6 +381,13 @@ def predict_step(function: ModelFunction, replicas: Replicas, selection: Selecti
         return {**selection.select(call), "predictions": packed(call.spec.predictions)}, call.scope.values
 
     return Steps(compute, replicas)
+
+
+def _shards_here(data: Data | Batches, replicas: int) -> Shards:
+    """Returns the shards of a batch that every device holds as a whole; of several batches each counts alike."""
+    if isinstance(data, Batches):
+        return Shards(data.parts, [1.0 / len(data.parts)] * len(data.parts))
+    return Shards(*_cut(data, replicas))
 
 
 def _cut(data: Data, replicas: int) -> tuple[list[Data], list[float]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,10 @@ from lockstep.errors import ArgumentError
 if TYPE_CHECKING:
     from lockstep.estimator._model_fn.scope import ModelScope
 
+IsTable = Callable[[tuple[int, ...], str], bool]
 GLOBAL_STEP = "global_step"
+# As small as tables of embeddings are at least.
+_LARGE_BYTES = 1 << 20
 _are_wrapped = False
 
 
@@ -59,9 +62,18 @@ class Entry:
 
 
 class Variables:
-    """The registry of a model_fn's variables; `seed` is that of random numbers in each call."""
+    """The registry of a model_fn's variables.
 
-    def __init__(self, seed: int | None = None) -> None:
+    Args:
+        seed: That of random numbers in each call.
+        is_table: Returns whether a variable of a shape and a dtype is large enough for parameter servers to hold it by
+            rows; `None` without any.
+    """
+
+    def __init__(self, seed: int | None = None, is_table: IsTable | None = None) -> None:
+        self.is_table = is_table
+        # Into how many ranges of rows parameter servers divide variables, where the model_fn says so.
+        self.partitions: dict[str, int] = {}
         self.entries: dict[str, Entry] = {}
         self.is_complete = False
         # One random state for all calls: initializers and dropout draw the same keys in each trace.
@@ -114,17 +126,7 @@ class Variables:
 
     def initial_values(self) -> dict[str, np.ndarray]:
         """Computes the first value of each variable, in order."""
-        # In order of creation: a slot's first value may depend on that of its variable.
-        values: dict[str, Any] = {}
-        for key, entry in self.entries.items():
-            array = np.asarray(entry.initial(values))
-            if array.shape != entry.shape:
-                raise ArgumentError(
-                    f"The initializer of {entry.key} must return the shape that the variable has, {entry.shape}. "
-                    f"Received: {array.shape}."
-                )
-            values[key] = array.astype(entry.dtype, copy=False)
-        return values
+        return dict(FirstValues(self.entries, keeps_all=True))
 
     def zeros(self) -> dict[str, np.ndarray]:
         """Returns zeros for a process that receives the first values from the chief."""
@@ -137,6 +139,42 @@ class Variables:
     def trainable_keys(self) -> list[str]:
         """Returns the keys of variables that optimizers update."""
         return [key for key, entry in self.entries.items() if entry.trainable]
+
+
+class FirstValues(Mapping[str, np.ndarray]):
+    """The first values of variables, each computed when it is asked for.
+
+    Args:
+        entries: The variables.
+        keeps_all: Whether large ones are kept, too.
+    """
+
+    def __init__(self, entries: Mapping[str, Entry], keeps_all: bool = False) -> None:
+        self._entries = entries
+        self._keeps_all = keeps_all
+        self._kept: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        if key in self._kept:
+            return self._kept[key]
+        entry = self._entries[key]
+        # A slot's first value may depend on that of its variable.
+        array = np.asarray(entry.initial(self))
+        if array.shape != entry.shape:
+            raise ArgumentError(
+                f"The initializer of {entry.key} must return the shape that the variable has, {entry.shape}. "
+                f"Received: {array.shape}."
+            )
+        array = array.astype(entry.dtype, copy=False)
+        if self._keeps_all or array.nbytes < _LARGE_BYTES:
+            self._kept[key] = array
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
 
 def impurity_error(difference: str) -> ArgumentError:

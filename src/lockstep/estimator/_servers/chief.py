@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from lockstep._engine.input import random_state
@@ -16,13 +18,14 @@ from lockstep._engine.servers.host_program import HostProgram
 from lockstep._engine.servers.layout import Layout
 from lockstep._engine.servers.requests import JobSpec, Pull
 from lockstep._engine.step.batches import DeviceBatch, Outputs
-from lockstep.errors import UnsupportedError
+from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.estimator._core import CompiledModelFn
-from lockstep.estimator._model_fn.function import Data
-from lockstep.estimator._model_fn.program import without_text
-from lockstep.estimator._model_fn.variables import GLOBAL_STEP
+from lockstep.estimator._model_fn.function import Batches, Data, parts_of
+from lockstep.estimator._model_fn.program import textless
+from lockstep.estimator._model_fn.variables import GLOBAL_STEP, FirstValues
 from lockstep.estimator._servers.client import Beginning, TicketClient, outputs_in
 from lockstep.estimator._servers.step import TicketStep
+from lockstep.estimator._servers.tables import TableOptions, row_initializer
 from lockstep.estimator._servers.update import ServedUpdate, served_update
 
 
@@ -37,12 +40,13 @@ class ServedVariables:
     is_sharded = False
 
     def __init__(self, compiled: CompiledModelFn, values: Mapping[str, Any]) -> None:
-        self._compiled = compiled
-        self._values = {key: np.asarray(value) for key, value in values.items()}
+        self._entries = compiled.variables.entries
+        self._assigned: dict[str, np.ndarray] = {}
+        self._first = values
         self._served: _Served | None = None
 
     def __contains__(self, key: str) -> bool:
-        return key in self._values
+        return key in self._first
 
     @property
     def global_step(self) -> int:
@@ -50,9 +54,13 @@ class ServedVariables:
         return int(self.value(GLOBAL_STEP))
 
     @property
-    def first(self) -> dict[str, np.ndarray]:
-        """Returns the values with which servers are opened, by key."""
-        return dict(self._values)
+    def first(self) -> Mapping[str, np.ndarray]:
+        """The values with which servers are opened, by key."""
+        return ChainMap(self._assigned, cast("dict[str, np.ndarray]", self._first))
+
+    def is_initial(self, key: str) -> bool:
+        """Returns whether a variable begins with what its initializer makes, which nobody has asked for."""
+        return key not in self._assigned and isinstance(self._first, FirstValues)
 
     def serve(self, served: _Served) -> None:
         """Has values come from the servers from now on."""
@@ -60,7 +68,7 @@ class ServedVariables:
 
     def shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Returns the shapes and dtypes of the variables."""
-        return {key: jax.ShapeDtypeStruct(v.shape, v.dtype) for key, v in self._values.items()}
+        return {key: jax.ShapeDtypeStruct(e.shape, jnp.dtype(e.dtype)) for key, e in self._entries.items()}
 
     def assign(self, key: str, value: np.ndarray) -> None:
         """Sets a variable, before the servers are opened.
@@ -73,12 +81,12 @@ class ServedVariables:
                 "Once training has begun servers hold the variables, and updates alone change them. Received: an "
                 f"assignment to {key!r}. Assign it in Scaffold(init_fn=...)."
             )
-        self._values[key] = np.asarray(value)
+        self._assigned[key] = np.asarray(value)
 
     def local(self, keys: Iterable[str]) -> dict[str, Any]:
         """Returns the values of some variables."""
         if self._served is None:
-            return {key: self._values[key] for key in keys}
+            return {key: np.asarray(self.first[key]) for key in keys}
         return self._served.values(keys)
 
     def value(self, key: str) -> np.ndarray:
@@ -108,8 +116,9 @@ class _Served:
     ) -> None:
         self._call, self._update, self._first, self._beginning = call, update, first, beginning
         self._tickets, self._draws = tickets, draws
-        self._held = {v.name for v in update.variables}
-        self._slots = {key: name for name, key in update.slots.items()}
+        self._held = {v.name for v in update.variables if v.kind != "rows"}
+        # Tables and slots, which are read one by one.
+        self._single = {key: name for name, key in update.slots.items()} | {key: key for key in update.tables}
 
     def values(self, keys: Iterable[str]) -> dict[str, Any]:
         """Returns values as they are now, by key."""
@@ -119,7 +128,7 @@ class _Served:
             # In one message: they are of one moment.
             reply = self._call.exchange(None, Pull(self._call.generation, {}, -1, None))
             found = {name: np.array(value) for name, value in (reply.dense or {}).items() if name in keys}
-        found |= {key: np.asarray(self._call.read(self._slots[key])) for key in keys if key in self._slots}
+        found |= {key: np.asarray(self._call.read(self._single[key])) for key in keys if key in self._single}
         scalars = self._update.scalars
         if set(scalars) & set(keys):
             now = self._update.advance([self._first[key] for key in scalars], steps)
@@ -128,7 +137,7 @@ class _Served:
             states = self._beginning.seeds_of(steps, self._draws)
             found |= {key: value for key, value in states.items() if key in keys}
         # What nothing changes is what it was.
-        return {key: found.get(key, self._first[key]) for key in keys}
+        return {key: found[key] if key in found else self._first[key] for key in keys}
 
 
 class TextlessProgram(HostProgram):
@@ -142,9 +151,9 @@ class TextlessProgram(HostProgram):
         super().__init__(compiled.replicas.runtime)
         self._compiled = compiled
 
-    def prepare(self, batch: Data) -> Any:
+    def prepare(self, batch: Data | Batches) -> Any:
         """Returns a batch as arrays."""
-        return super().prepare(without_text(batch, self._compiled.first_call.scope.recorded.needs))
+        return super().prepare(textless(batch, self._compiled.first_call.scope.recorded.needs))
 
 
 class ServedProgram(TextlessProgram):
@@ -187,11 +196,14 @@ class ServedProgram(TextlessProgram):
             self._tickets = self._open(data)
         tickets = self._tickets
         ticket = tickets.next
-        (report,) = tickets.step(data, self.horizon(), {})
-        tickets.check_data(ticket, data, report)
+        reports = tickets.step(data, self.horizon(), {})
         assert self._step is not None
-        outputs = self._step.outputs_of(data, outputs_in(report))
-        return Outputs(None, None, lambda _: outputs), state
+        outputs: list[Any] = []
+        for part, report in zip(parts_of(data), reports, strict=True):
+            tickets.check_data(ticket, data, report)
+            outputs.append(self._step.outputs_of(part, outputs_in(report)))
+        shown = jax.tree.map(_shown, *outputs)
+        return Outputs(None, None, lambda _: shown), state
 
     @property
     def outstanding(self) -> int:
@@ -207,34 +219,60 @@ class ServedProgram(TextlessProgram):
         if self._tickets is not None:
             self._call.end_epoch(self._tickets.steps)
 
-    def _open(self, data: Data) -> ChiefTickets:
+    def _open(self, data: Data | Batches) -> ChiefTickets:
         compiled, options, variables = self._compiled, self._options, self._variables
+        part, shares = parts_of(data)[0], compiled.batches_of_update
+        # A SyncReplicasOptimizer says by itself that updates wait for their batches.
+        mode = options.mode if shares is None else "sync"
+        if shares is not None and options.staleness is not None:
+            raise ArgumentError(
+                "Updates of a SyncReplicasOptimizer miss none of the others. Received: one in a training with "
+                f"ParameterServerStrategy(staleness={options.staleness}). Leave staleness out, or use the optimizer "
+                "that it wraps."
+            )
         assert variables is not None
         # ---- The update, for the batch at hand: only shapes of gradients matter ----
         first, entries = variables.first, compiled.variables.entries
-        update = served_update(compiled.training_parts(), entries, first, data)
-        names = [v.name for v in update.variables]
-        step = self._step = TicketStep(compiled, names)
-        layout = Layout.make(update.variables, options.job.num_servers, {})
-        spec = JobSpec(layout, update.rule, options.mode, 1, {}, options.log_order)
+        tables = TableOptions(options.policy, options.lazy, compiled.variables.partitions)
+        update = served_update(compiled.training_parts(), entries, first, part, tables)
+        made = {key: row_initializer(entries[key], entries) for key in update.tables if variables.is_initial(key)}
+        initializers = {key: program for key, program in made.items() if program is not None}
+        ranges = {v.name: tables.ranges_of(v) for v in update.variables if v.kind == "rows"}
+        divided = {name: sizes for name, sizes in ranges.items() if sizes is not None}
+        layout = Layout.make(update.variables, options.job.num_servers, divided)
+        spec = JobSpec(layout, update.rule, mode, shares or 1, initializers, options.log_order)
+        step = self._step = TicketStep(compiled, spec)
         # ---- Servers begin anew, with the chief's values ----
         options.served.make_room()
         seeds = {key: first[key] for key, entry in entries.items() if entry.is_seed}
         increment, start = compiled.increment, int(first[GLOBAL_STEP])
-        initial = {name: first[name] for name in names}
-        initial |= {name: first[key] for name, key in update.slots.items()}
+        initial = {v.name: first[v.name] for v in update.variables if v.name not in initializers}
+        initial |= {
+            name: first[key]
+            for name, key in update.slots.items()
+            # Servers make rows of slots with the number that they begin with.
+            if not (name.rpartition("/")[0] in update.tables and variables.is_initial(key))
+        }
         initial["iterations"] = np.asarray(0)
         extra = {"requested": self.requested, "random": random_state.snapshot(), "global_step": start}
         self._call.open(spec, initial, extra, options.staleness, is_new=True)
         beginning = Beginning(start, increment, seeds)
         # ---- The one epoch of the call ----
-        client = TicketClient(self._call, step, options.is_synchronous)
-        tickets = ChiefTickets(self._call, client, not options.is_synchronous, self._ahead)
+        client = TicketClient(self._call, step, mode == "sync")
+        tickets = ChiefTickets(self._call, client, mode != "sync", self._ahead)
         facts = {"random": random_state.snapshot(), "data": self.position(), "beginning": beginning.to_json()}
         client.begin_epoch(facts)
         tickets.begin_epoch(0, 0, self.batches, facts)
-        variables.serve(_Served(self._call, update, first, beginning, tickets, step.draws(data)))
+        variables.serve(_Served(self._call, update, first, beginning, tickets, step.draws(part)))
         return tickets
+
+
+def _shown(*values: Any) -> Any:
+    """Returns an output of an update for hooks: the mean of a float over its batches, else the first one's value."""
+    first = np.asarray(values[0])
+    if len(values) == 1 or first.shape or not jnp.issubdtype(first.dtype, np.inexact):
+        return values[0]
+    return np.asarray(sum(v * np.asarray(1.0 / len(values), first.dtype) for v in values), first.dtype)
 
 
 class SettledSignals:

@@ -6,16 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
 from lockstep._engine.input.samples import Sample
+from lockstep._engine.keras.servers.lookups import Needed
 from lockstep._engine.servers.batch_shares import seeds_for
 from lockstep._engine.servers.call import Call
 from lockstep._engine.servers.requests import Push
 from lockstep._engine.servers.ticket_exchange import CHECKSUM, TicketExchange
 from lockstep._engine.servers.tickets import Lease
 from lockstep._types import PyTree
-from lockstep.estimator._model_fn.function import Data
+from lockstep.estimator._model_fn.function import Batches, Data, parts_of
 from lockstep.estimator._model_fn.variables import GLOBAL_STEP
 from lockstep.estimator._servers.step import TicketStep
 
@@ -51,11 +53,11 @@ class Beginning:
         """Returns the global step before a ticket."""
         return self.global_step + ticket * self.increment
 
-    def seeds_of(self, ticket: int, draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the states of random generators before a ticket."""
+    def seeds_of(self, ticket: int, draws: Mapping[str, np.ndarray], share: int = 0) -> dict[str, np.ndarray]:
+        """Returns the states of random generators before a ticket, for one of its batches."""
         keys = list(self.seeds)
         moves = [draws.get(key, np.zeros_like(self.seeds[key])) for key in keys]
-        states = seeds_for([self.seeds[key] for key in keys], moves, ticket, 0, True)
+        states = seeds_for([self.seeds[key] for key in keys], moves, ticket, share, False)
         return dict(zip(keys, states, strict=True))
 
 
@@ -89,7 +91,7 @@ class TicketClient:
         """Begins to compute, from the chief's "beginning" on: after servers were lost that of its last checkpoint."""
         self._beginning = Beginning.from_json(facts["beginning"])
 
-    def compute(self, lease: Lease, batch: Data) -> None:
+    def compute(self, lease: Lease, batch: Data | Batches) -> None:
         """Computes a ticket; its push waits for the next pull, or for `flush`.
 
         The lease goes back if others have computed it meanwhile.
@@ -97,35 +99,50 @@ class TicketClient:
         Raises:
             Superseded: If the servers have begun anew meanwhile: the lease is void.
         """
-        if self._exchange.pull(lease, {}) is None:
-            return
         assert self._beginning is not None, "tickets are leased in an epoch"
-        beginning, draws = self._beginning, self._step.draws(batch)
-        step = beginning.step_of(lease.ticket)
-        after = self._around(step) if self._around is not None else None
-        results = self._step(
-            batch,
-            {
-                **self._exchange.dense,
-                **beginning.seeds_of(lease.ticket, draws),
-                GLOBAL_STEP: np.asarray(step),
-            },
-        )
+        part, beginning, step = parts_of(batch)[lease.share], self._beginning, self._step
+        if step.ids_need_state(part) and self._exchange.pull(lease, {}) is None:
+            return
+        before = beginning.step_of(lease.ticket)
+        known = {
+            **beginning.seeds_of(lease.ticket, step.draws(part), lease.share),
+            GLOBAL_STEP: np.asarray(before),
+        }
+        needed = step.needed(part, {**self._exchange.dense, **known})
+        reply = self._exchange.pull(lease, {key: each.ids for key, each in needed.items()})
+        if reply is None:
+            return
+        after = self._around(before) if self._around is not None else None
+        windows = {key: each.window(reply.rows[key]) for key, each in needed.items()}
+        results = step(part, {**self._exchange.dense, **known, **windows}, needed)
         report = {f"{OUTPUT}{i}": np.asarray(value) for i, value in enumerate(results["outputs"])}
         if self.compares_data:
             report[CHECKSUM] = np.asarray(Sample(batch, lease.batch).checksum, np.int64)
-        push = Push(
+        self._exchange.push(lease, self._push_of(lease, results, needed), report)
+        if after is not None:
+            after(step.outputs_of(part, results["outputs"]))
+
+    def _push_of(self, lease: Lease, results: Mapping[str, Any], needed: Mapping[str, Needed]) -> Push:
+        gradients = {key: _mean_part(value, lease.shares) for key, value in results["gradients"].items()}
+        return Push(
             generation=lease.generation,
             ticket=lease.ticket,
             share=lease.share,
             hyper={f"hyper_{i}": float(value) for i, value in enumerate(results["hyper"])},
-            dense=results["gradients"],
-            delta=results["changes"],
+            rows={key: (each.ids, gradients[key][: len(each.ids)]) for key, each in needed.items()},
+            dense={key: value for key, value in gradients.items() if key not in needed},
+            delta={key: self._change_part(key, v, lease) for key, v in results["changes"].items()},
             based_on=self._exchange.version,
         )
-        self._exchange.push(lease, push, report)
-        if after is not None:
-            after(self._step.outputs_of(batch, results["outputs"]))
+
+    def _change_part(self, key: str, change: np.ndarray, lease: Lease) -> np.ndarray:
+        """Returns what a batch adds to a variable that the model_fn assigns; as `Shards.combine` combines replicas."""
+        aggregation = self._step.entries[key].aggregation
+        if aggregation == "sum":
+            return change
+        if aggregation == "only_first_replica" or not jax.numpy.issubdtype(change.dtype, np.inexact):
+            return change if lease.share == 0 else np.zeros_like(change)
+        return _mean_part(change, lease.shares)
 
     def flush(self) -> None:
         """Pushes what is computed, and reports it."""
@@ -134,6 +151,11 @@ class TicketClient:
     def drop(self) -> None:
         """Forgets what was computed for a state that servers have left."""
         self._exchange.drop()
+
+
+def _mean_part(value: np.ndarray, shares: int) -> np.ndarray:
+    """Returns what a batch adds to the mean over so many."""
+    return value if shares == 1 else value * np.asarray(1.0 / shares, value.dtype)
 
 
 def outputs_in(report: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:

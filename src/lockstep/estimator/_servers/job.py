@@ -49,6 +49,7 @@ def servers_of(config: RunConfig) -> ServerOptions | None:
 def train_with_servers(core: EstimatorCore, request: TrainRequest, options: ServerOptions) -> None:
     """Does this task's part of a call of `Estimator.train`."""
     replicas = core.first_device_replicas()
+    core.is_table = options.policy.is_table
     call = options.job.begin("Estimator.train", {"steps": request.steps, "max_steps": request.max_steps})
     if options.role != "chief":
         train_on_worker(core, request, replicas, call)

@@ -1,37 +1,46 @@
-"""Computes a ticket: the gradients of a model_fn's own step, and what it changes besides."""
+"""Computes a ticket: the rows that a batch needs, then the gradients of a model_fn's own step, and what it changes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lockstep._engine.keras.servers.lookups import Needed, leaks, needed_rows
+from lockstep._engine.servers.requests import JobSpec
 from lockstep._engine.servers.traced_parts import Part, Traced
 from lockstep._engine.step.compiler import Compiler
 from lockstep._types import PyTree
 from lockstep.errors import UnsupportedError
 from lockstep.estimator._core import CompiledModelFn
 from lockstep.estimator._model_fn.function import Data
+from lockstep.estimator._model_fn.lookups import RecordedLookups, Watch, Windows
+from lockstep.estimator._model_fn.watching import watching
+from lockstep.estimator._servers.tables import slots_in, with_rows
 from lockstep.estimator._servers.update import places_of, shapes_of
 
+Windowed = Mapping[str, Needed]
 
-@dataclass(frozen=True)
-class _Compiled:
-    """The step for batches of one signature.
+
+@dataclass
+class _Plan:
+    """What the step does with batches of one signature, as tracing it with whole variables has shown.
 
     Attributes:
-        part: The program.
-        draws: By how much it moves the states of random generators, by key.
+        ids: The program of the ids that a batch looks up, by the key of the table; `None` without tables.
+        draws: By how much a step moves the states of random generators, by key.
         outputs: The structure of the outputs.
+        programs: The compiled step, by the sizes of the windows.
     """
 
-    part: Part
+    ids: Part | None
     draws: Mapping[str, np.ndarray]
     outputs: Any
+    programs: dict[Any, Part] = field(default_factory=dict[Any, Part])
 
 
 class TicketStep:
@@ -39,73 +48,148 @@ class TicketStep:
 
     Args:
         compiled: The model_fn.
-        held: The keys of the variables that servers hold and send.
+        spec: What servers hold and send.
+
+    Attributes:
+        entries: The variables of the model_fn.
     """
 
-    def __init__(self, compiled: CompiledModelFn, held: Sequence[str]) -> None:
-        self._entries = compiled.variables.entries
+    def __init__(self, compiled: CompiledModelFn, spec: JobSpec) -> None:
+        self.entries = compiled.variables.entries
         self._parts = compiled.training_parts()
         self._compiler = Compiler(compiled.replicas)
-        self._known = {*held, *(k for k, e in self._entries.items() if e.is_seed), "global_step"}
-        self._by_signature: dict[Any, _Compiled] = {}
+        self._tables = [v.name for v in spec.layout.variables if v.kind == "rows"]
+        self._slots = slots_in(spec.rule, self._tables, self.entries)
+        held = [v.name for v in spec.layout.variables]
+        self._known = {*held, *(k for k, e in self.entries.items() if e.is_seed), "global_step"}
+        self._by_signature: dict[Any, _Plan] = {}
 
     def draws(self, data: Data) -> Mapping[str, np.ndarray]:
         """Returns by how much a step moves the states of random generators, by key."""
-        return self._compiled(data).draws
+        return self._plan(data).draws
 
     def outputs_of(self, data: Data, leaves: Sequence[Any]) -> PyTree:
         """Returns the outputs of a step from its leaves."""
-        return jax.tree.unflatten(self._compiled(data).outputs, list(leaves))
+        return jax.tree.unflatten(self._plan(data).outputs, list(leaves))
 
-    def __call__(self, data: Data, values: Mapping[str, Any]) -> dict[str, Any]:
+    def ids_need_state(self, data: Data) -> bool:
+        """Returns whether the ids that a batch looks up are computed from variables, too."""
+        ids = self._plan(data).ids
+        return ids is not None and any(ids.uses()[0].values())
+
+    def needed(self, data: Data, values: Mapping[str, Any]) -> dict[str, Needed]:
+        """Returns the rows that a batch needs, by the keys of tables."""
+        ids = self._plan(data).ids
+        if ids is None:
+            return {}
+        found = jax.device_get(ids({key: values.get(key, 0) for key in self.entries}, data))
+        return {key: needed_rows(self.entries[key].shape[0], found.get(key, ())) for key in self._tables}
+
+    def __call__(self, data: Data, values: Mapping[str, Any], needed: Windowed) -> dict[str, Any]:
         """Runs the step.
 
         Args:
             data: The batch.
-            values: The variables that servers send, the random generators' states, and the global step, by key.
+            values: The variables that servers send, of tables windows, the random generators' states, and the global
+                step, by key.
+            needed: The rows in the windows.
 
         Returns:
-            Arrays of the host: "gradients" and "changes" by key, "hyper" in order, and the leaves of the "outputs".
+            Arrays of the host: "gradients" (of tables those of windows) and "changes" by key, "hyper" in order, and the
+            leaves of the "outputs".
         """
-        part = self._compiled(data).part
-        return jax.device_get(part({key: values.get(key, 0) for key in self._entries}, data))
+        part = self._program(data, needed)
+        positions = {key: list(each.positions) for key, each in needed.items()}
+        return jax.device_get(part({key: values.get(key, 0) for key in self.entries}, data, positions))
 
-    def _compiled(self, data: Data) -> _Compiled:
+    # ---- Traces ----
+
+    def _plan(self, data: Data) -> _Plan:
         leaves, structure = jax.tree.flatten(data)
         key = structure, tuple((np.shape(a), str(np.asarray(a).dtype)) for a in leaves)
         if key not in self._by_signature:
-            self._by_signature[key] = self._compile(data)
+            self._by_signature[key] = self._make_plan(data)
         return self._by_signature[key]
 
-    def _compile(self, data: Data) -> _Compiled:
+    def _make_plan(self, data: Data) -> _Plan:
         structures: list[Any] = []
-        state = shapes_of(self._entries)
+        seen = RecordedLookups()
 
         def step(state: Any, data: Data) -> dict[str, Any]:
-            outputs, traced = self._parts.gradients(state, data)
-            places = places_of(self._parts, traced)
-            leaves, structure = jax.tree.flatten(outputs)
-            structures[:] = [structure]
-            changed = {key: traced[place] for key, place in places.changed.items()}
-            seeds = {key: value for key, value in changed.items() if self._entries[key].is_seed}
-            return {
-                "gradients": {key: traced[place] for key, place in places.gradients.items()},
-                "changes": {key: value - state[key] for key, value in changed.items() if key not in seeds},
-                "hyper": [traced[place] for place in places.hyper],
-                "outputs": [jnp.asarray(leaf) for leaf in leaves],
-                "seeds": seeds,
-                "before": {key: state[key] for key in seeds},
-            }
+            results = self._results(state, data, seen, structures)
+            self._check_tables(seen)
+            return {**results, "ids": {key: seen.ids.get(key, []) for key in self._tables}}
 
-        traced = Traced.of(step, state, data)
+        state = shapes_of(self.entries)
+        try:
+            traced = Traced.of(step, state, data)
+        except jax.errors.UnexpectedTracerError as error:
+            if not self._tables or not leaks(error):
+                raise
+            raise UnsupportedError(
+                "The rows of a table that a batch needs must be known before the step. Received: a model_fn that looks "
+                f"up {self._tables[0]!r} in a loop or a condition that JAX compiles, or by ids that depend on weights. "
+                "Look rows up by ids of the features, outside of loops."
+            ) from error
+        ids = traced.part(lambda r: r["ids"], self._compiler) if self._tables else None
+        if ids is not None and (own := [key for key in self._tables if ids.uses()[0][key]]):
+            raise UnsupportedError(
+                "The rows that a batch needs must be known before they are there. Received: ids that are computed from "
+                f"{own[0]!r} itself. Look rows up by ids of the features."
+            )
+        return _Plan(ids, self._measure_draws(traced, state, data), structures[0])
+
+    def _program(self, data: Data, needed: Windowed) -> Part:
+        """Returns the compiled step for windows of these sizes."""
+        plan = self._plan(data)
+        key = tuple(sorted((name, each.size) for name, each in needed.items()))
+        if key not in plan.programs:
+            plan.programs[key] = self._compile(data, needed)
+        return plan.programs[key]
+
+    def _compile(self, data: Data, needed: Windowed) -> Part:
+        sizes = {name: each.size for name, each in needed.items()}
+        # Slots are as large as their windows: rules compare shapes where a model_fn makes them.
+        sizes |= {slot: sizes[owner] for slot, owner in self._slots.items()}
+        entries = with_rows(self.entries, sizes)
+
+        def step(state: Any, data: Data, positions: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+            return self._results(state, data, Windows(self._tables, sizes, positions), [])
+
+        positions = {name: list(each.positions) for name, each in needed.items()}
+        traced = Traced.of(step, shapes_of(entries), data, positions)
         part = traced.part(lambda r: {k: v for k, v in r.items() if k not in ("seeds", "before")}, self._compiler)
         uses = part.uses()[0]
-        if unknown := [key for key, is_used in uses.items() if is_used and key not in self._known]:
+        if unknown := [name for name, is_used in uses.items() if is_used and name not in self._known]:
             raise UnsupportedError(
                 "The optimizer's state is on the servers, where a step cannot read it. Received: a model_fn that reads "
                 f"{unknown[0]!r}. Leave that out, or use MultiWorkerMirroredStrategy."
             )
-        return _Compiled(part, self._measure_draws(traced, state, data), structures[0])
+        return part
+
+    def _results(self, state: Any, data: Data, watch: Watch, structures: list[Any]) -> dict[str, Any]:
+        """Traces the step."""
+        with watching(watch):
+            outputs, traced = self._parts.gradients(state, data)
+        places = places_of(self._parts, traced)
+        leaves, structure = jax.tree.flatten(outputs)
+        structures[:] = [structure]
+        changed = {key: traced[place] for key, place in places.changed.items()}
+        seeds = {key: value for key, value in changed.items() if self.entries[key].is_seed}
+        return {
+            "gradients": {key: traced[place] for key, place in places.gradients.items()},
+            "changes": {key: value - state[key] for key, value in changed.items() if key not in seeds},
+            "hyper": [traced[place] for place in places.hyper],
+            "outputs": [jnp.asarray(leaf) for leaf in leaves],
+            "seeds": seeds,
+            "before": {key: state[key] for key in seeds},
+        }
+
+    def _check_tables(self, seen: RecordedLookups) -> None:
+        """Refuses a batch in which a table is read otherwise than in the one that servers were opened with."""
+        windows = Windows(self._tables, {})
+        for key in seen.whole:
+            windows.note_read(key)
 
     def _measure_draws(self, traced: Traced, state: PyTree, data: Data) -> dict[str, np.ndarray]:
         """Returns by how much a step moves random generators, which it does alike each time."""

@@ -23,7 +23,7 @@ from lockstep.estimator._servers.chief import ServedProgram, ServedVariables, Se
 from lockstep.estimator._servers.client import TicketClient
 from lockstep.estimator._servers.step import TicketStep
 from lockstep.estimator._session import AloneSignals, HookRunner, Session
-from lockstep.estimator._training import Training, TrainRequest
+from lockstep.estimator._training import Training, TrainRequest, source_of
 from lockstep.estimator._types import Hook
 
 _log = logging.getLogger("lockstep")
@@ -77,7 +77,11 @@ class ServersTraining(Training):
         self._program.requested = sorted(compiled.requested)
         return self._program
 
-    def _state_of(self, compiled: CompiledModelFn, program: Any, values: dict[str, Any]) -> Any:
+    def _new_values(self, compiled: CompiledModelFn) -> Any:
+        # Not the large ones before they are asked for: servers make rows of tables when these are first used.
+        return self._core.first_values_on_demand(compiled.variables)
+
+    def _state_of(self, compiled: CompiledModelFn, program: Any, values: Any) -> Any:
         state = ServedVariables(compiled, values)
         program.serve(state)
         return state
@@ -141,7 +145,7 @@ def train_on_worker(core: EstimatorCore, request: TrainRequest, replicas: Replic
         hooks = [hook for hook in hooks if not isinstance(hook, CheckpointSaverHook)]
         compiled.begin(hooks)
         around = _WorkerHooks(compiled, hooks, extra["global_step"])
-        step = TicketStep(compiled, [v.name for v in spec.layout.variables])
+        step = TicketStep(compiled, spec)
         client = TicketClient(call, step, spec.mode == "sync", around.call)
         client.compares_data = samples.is_comparing()
         program = TextlessProgram(compiled)
@@ -149,7 +153,7 @@ def train_on_worker(core: EstimatorCore, request: TrainRequest, replicas: Replic
 
         def make_feed() -> Feed:
             made = waiting.pop() if waiting else make_input(core, request, replicas)
-            return Feed(made.source, program, replicas.runtime, None, at_most=True)
+            return Feed(source_of(compiled, made), program, replicas.runtime, None, at_most=True)
 
         work(call, client, make_feed)
         around.end()

@@ -23,9 +23,21 @@ from lockstep._engine.servers.tracing import Trace
 from lockstep._engine.step.jaxprs import open_jaxpr, select_results
 from lockstep._types import Array, Jaxpr, PyTree
 from lockstep.errors import UnsupportedError
+from lockstep.estimator._model_fn.lookups import RecordedLookups, Watch, Windows
 from lockstep.estimator._model_fn.records import group
 from lockstep.estimator._model_fn.step_parts import StepParts
 from lockstep.estimator._model_fn.variables import Entry
+from lockstep.estimator._model_fn.watching import watching
+from lockstep.estimator._servers.tables import (
+    TableOptions,
+    candidates,
+    demand_dense,
+    have_rows_of,
+    row_trace,
+    slot_name,
+    slots_of,
+    with_rows,
+)
 
 # What `StepParts` has in the input of an update, by the first key of a path: new values of the model_fn's own
 # variables, gradients by operation, and numbers that rules take.
@@ -91,7 +103,8 @@ class ServedUpdate:
     """The variables and the update of a model_fn, as servers hold them.
 
     Attributes:
-        variables: What servers hold, by the model_fn's keys: what is trained ("dense"), and the rest ("delta").
+        variables: What servers hold, by the model_fn's keys: what is trained ("dense", tables "rows"), and the rest
+            ("delta").
         rule: The update.
         slots: By "variable/slot" of servers, the key.
         scalars: The keys of scalars that updates move without a gradient, such as counts of steps.
@@ -104,9 +117,14 @@ class ServedUpdate:
     scalars: tuple[str, ...]
     advance: Any
 
+    @property
+    def tables(self) -> list[str]:
+        """The keys of the tables."""
+        return [v.name for v in self.variables if v.kind == "rows"]
+
 
 def served_update(
-    parts: StepParts, entries: Mapping[str, Entry], values: Mapping[str, Any], data: PyTree
+    parts: StepParts, entries: Mapping[str, Entry], values: Mapping[str, Any], data: PyTree, options: TableOptions
 ) -> ServedUpdate:
     """Returns a model_fn's variables and update for servers.
 
@@ -115,50 +133,103 @@ def served_update(
         entries: The variables of the model_fn.
         values: Their values, of which scalars begin with these.
         data: A batch, or its shapes and dtypes.
+        options: Which variables are tables.
 
     Raises:
         UnsupportedError: For an update that no server alone can compute.
     """
-    state = shapes_of(entries)
-    _, traced = jax.eval_shape(parts.gradients, state, data)
-    places = places_of(parts, traced)
-    return _Division(jax.make_jaxpr(parts.update)(state, traced), places, entries, values).result()
+    seen = RecordedLookups()
+    whole = _divided(parts, entries, values, data, seen)
+    tables = tables_of(candidates(seen, entries, whole.trained, options), whole, parts, values, data)
+    return whole.result({key: export_program("rows", trace, options.lazy) for key, trace in tables.items()})
+
+
+def _divided(
+    parts: StepParts, entries: Mapping[str, Entry], values: Mapping[str, Any], data: PyTree, watch: Watch
+) -> _Division:
+    """Returns the division of an update that is traced with variables of these shapes."""
+    with watching(watch):
+        state = shapes_of(entries)
+        _, traced = jax.eval_shape(parts.gradients, state, data)
+        places = places_of(parts, traced)
+        return _Division(jax.make_jaxpr(parts.update)(state, traced), places, entries, values)
+
+
+def tables_of(
+    keys: Sequence[str], whole: _Division, parts: StepParts, values: Mapping[str, Any], data: PyTree
+) -> dict[str, Trace]:
+    """Returns the update of one row of each of those variables that are updated row by row.
+
+    Raises:
+        UnsupportedError: For one that is not, and too large to travel whole.
+    """
+    slots = {key: slots_of(key, whole.owners) for key in keys}
+    slots = {key: own for key, own in slots.items() if have_rows_of(key, own, whole.entries)}
+    found: dict[str, Trace] = {}
+    if slots:
+        resized = [*slots, *(slot for own in slots.values() for slot in own)]
+        # Of several rows, to see whether they depend on each other; and of one, which is what servers repeat.
+        several, one = (_of_rows(rows, list(slots), resized, whole, parts, values, data) for rows in (4, 1))
+        for key, own in slots.items():
+            if row_trace(key, *several.trace(key, own), own, whole.entries) is not None:
+                trace = row_trace(key, *one.trace(key, own), own, whole.entries)
+                assert trace is not None
+                found[key] = trace
+    for key in keys:
+        if key not in found:
+            demand_dense(key, whole.entries[key])
+    return found
+
+
+def _of_rows(
+    rows: int,
+    tables: Sequence[str],
+    resized: Sequence[str],
+    whole: _Division,
+    parts: StepParts,
+    values: Mapping[str, Any],
+    data: PyTree,
+) -> _Division:
+    sizes = dict.fromkeys(resized, rows)
+    return _divided(parts, with_rows(whole.entries, sizes), values, data, Windows(tables, sizes))
 
 
 class _Division:
     """Divides the traced update `(state, traced) -> state` of all variables into one for each."""
 
     def __init__(self, update: Jaxpr, places: Places, entries: Mapping[str, Entry], values: Mapping[str, Any]) -> None:
-        self._update, self._places, self._entries, self._values = update, places, entries, values
+        self._update, self._places, self.entries, self._values = update, places, entries, values
         self._body = open_jaxpr(update)
         # As jax.tree flattens the state.
         self._keys = tuple(sorted(entries))
         self._gradient_places = {len(self._keys) + place: key for key, place in places.gradients.items()}
         self._hyper_places = [len(self._keys) + place for place in places.hyper]
         self._used = {key: frozenset(select_results(update, [n])[1]) for n, key in enumerate(self._keys)}
+        self.trained = [key for key in self.entries if key in places.gradients]
+        self.owners = self._find_owners()
 
-    def result(self) -> ServedUpdate:
-        owners = self._owners()
-        trained = [key for key in self._entries if key in self._places.gradients]
+    def result(self, tables: Mapping[str, tuple[str, Program]]) -> ServedUpdate:
+        """Returns the update, of tables by these programs, which have a name each."""
+        owners, trained = self.owners, self.trained
         programs: dict[str, Program] = {}
         program_of: dict[str, str] = {}
         slots: dict[str, str] = {}
         for key in trained:
-            own = [slot for slot, owner in owners.items() if owner == key]
-            trace, slot_keys = self._trace(key, own)
-            name, program = export_program("whole", trace, True)
+            own = slots_of(key, owners)
+            trace, slot_keys = self.trace(key, own)
+            name, program = tables[key] if key in tables else export_program("whole", trace, True)
             programs[name], program_of[key] = program, name
             slots |= {f"{key}/{slot.name}": k for slot, k in zip(trace.slots, slot_keys, strict=True)}
         held = {*owners, *self._scalars}
-        others = [k for k, e in self._entries.items() if k not in held and k not in trained and not e.is_seed]
-        variables = [self._variable(key, "dense") for key in trained]
+        others = [k for k, e in self.entries.items() if k not in held and k not in trained and not e.is_seed]
+        variables = [self._variable(key, "rows" if key in tables else "dense") for key in trained]
         variables += [self._variable(key, "delta") for key in others]
         hyper = tuple(f"hyper_{i}" for i in range(len(self._hyper_places)))
         rule = Rule("the train_op of a model_fn", hyper, (0.0,) * len(hyper), programs, program_of)
         return ServedUpdate(tuple(variables), rule, slots, tuple(self._scalars), self._advance())
 
     def _variable(self, key: str, kind: Any) -> Variable:
-        entry = self._entries[key]
+        entry = self.entries[key]
         if kind == "delta" and entry.dtype in ("bool", "string"):
             raise UnsupportedError(
                 "What a model_fn changes besides weights is added up on the servers, so it must be a number. Received: "
@@ -166,12 +237,12 @@ class _Division:
             )
         return Variable(key, entry.shape, entry.dtype, kind)
 
-    def _owners(self) -> dict[str, str]:
+    def _find_owners(self) -> dict[str, str]:
         """Returns the trained variable that each slot belongs to, by the gradient that moves it."""
         owners: dict[str, str] = {}
         self._scalars: list[str] = []
         for place, key in enumerate(self._keys):
-            if key in self._places.gradients or self._entries[key].is_seed:
+            if key in self._places.gradients or self.entries[key].is_seed:
                 continue
             if key in self._places.changed or self._body.outvars[place] is self._body.invars[place]:
                 continue
@@ -194,14 +265,14 @@ class _Division:
 
     def _demand_free_scalar(self, key: str) -> None:
         uses_data = any(p >= len(self._keys) for p in self._used[key])
-        if self._entries[key].shape or uses_data:
+        if self.entries[key].shape or uses_data:
             raise UnsupportedError(
                 "What an update moves without a gradient is a number that depends on the step alone. Received: "
-                f"{key!r} of shape {self._entries[key].shape}"
+                f"{key!r} of shape {self.entries[key].shape}"
                 f"{', which depends on a value of the batch' if uses_data else ''}. Use MultiWorkerMirroredStrategy."
             )
 
-    def _trace(self, key: str, slots: Sequence[str]) -> tuple[Trace, list[str]]:
+    def trace(self, key: str, slots: Sequence[str]) -> tuple[Trace, list[str]]:
         """Returns the update of a variable with its slots, and the keys of what it takes as slots."""
         place_of = {k: n for n, k in enumerate(self._keys)}
         moved = [key, *slots]
@@ -217,7 +288,7 @@ class _Division:
                     f"{key!r}, which reads {other!r}, too. Use MultiWorkerMirroredStrategy."
                 )
         # Scalars whose own next value depends on others take those along.
-        scalars = [k for k in read if k in self._scalars or not self._entries[k].shape]
+        scalars = [k for k in read if k in self._scalars or not self.entries[k].shape]
         for scalar in scalars:
             scalars += [self._keys[p] for p in sorted(self._used[scalar]) if self._keys[p] not in scalars]
         # Arrays that are only read stay with the variable, as slots that do not move.
@@ -228,13 +299,13 @@ class _Division:
         gradient = len(self._keys) + self._places.gradients[key]
         order = [*(place_of[k] for k in (*scalars, key, *taken)), gradient]
         apply = partial(_apply, call, inputs, self._hyper_places, order, self._hyper_dtypes())
-        entry = self._entries[key]
+        entry = self.entries[key]
         return (
             Trace(
                 apply,
                 len(self._hyper_places),
-                tuple(Slot(k, (), self._entries[k].dtype, float(np.asarray(self._values[k]))) for k in scalars),
-                tuple(Slot(_slot_name(k), self._entries[k].shape, self._entries[k].dtype, 0.0) for k in taken),
+                tuple(Slot(k, (), self.entries[k].dtype, float(np.asarray(self._values[k]))) for k in scalars),
+                tuple(Slot(slot_name(k), self.entries[k].shape, self.entries[k].dtype, 0.0) for k in taken),
                 entry.shape,
                 entry.dtype,
             ),
@@ -277,8 +348,3 @@ def _apply(
     given |= dict(zip(order, arguments[count:], strict=True))
     results = call(*(given[n] for n in inputs))
     return tuple(jnp.asarray(r, a.dtype) for r, a in zip(results, arguments[count:-1], strict=True))
-
-
-def _slot_name(key: str) -> str:
-    # A slash would end the variable's name in "variable/slot".
-    return key.replace("/", ".")

@@ -68,7 +68,7 @@ def _weighted_sum(
     if isinstance(column, CategoricalColumn):
         # Zeros, as TensorFlow: a linear model needs no symmetry broken, and unseen categories then weigh nothing.
         table = weights.get(column, "weights", (column.num_buckets, units), "zeros")
-        return combine_rows(table.value, column.ids(features), combiner)
+        return combine_rows(table, column.ids(features), combiner)
     if not isinstance(column, DenseColumn):
         raise ArgumentError(f"A linear model takes columns of numbers or categories. Received: {column!r}.")
     numbers = flatten(column, column.dense(features, weights))

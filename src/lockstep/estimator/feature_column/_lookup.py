@@ -8,8 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lockstep._types import Array, DType
+from lockstep._types import Array, DType, Variable
 from lockstep.errors import ArgumentError
+from lockstep.estimator._model_fn.scope import take_rows
 from lockstep.estimator.feature_column._columns import Ids
 
 COMBINERS = ("mean", "sqrtn", "sum")
@@ -21,7 +22,7 @@ def check_combiner(name: str, combiner: object) -> None:
         raise ArgumentError(f"{name} must be one of {', '.join(COMBINERS)}. Received: {combiner!r}.")
 
 
-def combine_rows(table: Array, ids: Ids, combiner: str, max_norm: float | None = None) -> jax.Array:
+def combine_rows(table: Array | Variable, ids: Ids, combiner: str, max_norm: float | None = None) -> jax.Array:
     """Looks up the rows of each example's categories and combines them by weight.
 
     Unknown (negative) categories are ignored; with "mean" and "sqrtn" also those with a weight of at most 0. Without
@@ -30,12 +31,11 @@ def combine_rows(table: Array, ids: Ids, combiner: str, max_norm: float | None =
     `table` is float32 (categories, columns), the result (batch, columns): the sum, with "mean" divided by the sum of
     weights, with "sqrtn" by the root of the sum of their squares. Rows longer than `max_norm` are clipped first.
     """
-    values = jnp.asarray(table)
-    weights = jnp.ones(ids.ids.shape, values.dtype) if ids.weights is None else ids.weights
+    weights = jnp.ones(ids.ids.shape, table.dtype) if ids.weights is None else ids.weights
     # tf.nn.safe_embedding_lookup_sparse prunes them so: a mean by negative weights could divide by 0.
     counts = (ids.ids >= 0) if combiner == "sum" else (ids.ids >= 0) & (weights > 0)
     # Padding reads row 0 and is masked below: a negative index would read from the end, also into the gradient.
-    rows = jnp.take(values, jnp.where(counts, ids.ids, 0), axis=0, mode="fill", fill_value=jnp.nan)
+    rows = take_rows(table, jnp.where(counts, ids.ids, 0), _take)
     if max_norm is not None:
         squares = jnp.sum(rows**2, axis=-1, keepdims=True)
         norms = jnp.sqrt(jnp.where(squares > 0, squares, 1))
@@ -47,6 +47,10 @@ def combine_rows(table: Array, ids: Ids, combiner: str, max_norm: float | None =
     size = jnp.sum(weights if combiner == "mean" else weights**2, axis=1)
     size = jnp.where(size > 0, size, 1)  # Before the root, whose gradient at 0 is infinite.
     return total / (size if combiner == "mean" else jnp.sqrt(size))[:, None]
+
+
+def _take(values: Array, ids: Array) -> jax.Array:
+    return jnp.take(values, ids, axis=0, mode="fill", fill_value=jnp.nan)
 
 
 def from_checkpoint(path: str, name: str) -> Callable[..., Any]:

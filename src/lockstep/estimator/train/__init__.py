@@ -47,6 +47,7 @@ from lockstep.estimator.train._optimizers import RMSPropOptimizer as RMSPropOpti
 from lockstep.estimator.train._proximal import FtrlOptimizer as FtrlOptimizer
 from lockstep.estimator.train._proximal import ProximalAdagradOptimizer as ProximalAdagradOptimizer
 from lockstep.estimator.train._proximal import ProximalGradientDescentOptimizer as ProximalGradientDescentOptimizer
+from lockstep.estimator.train._sync_replicas import SyncReplicasOptimizer as SyncReplicasOptimizer
 
 # Imported late from lockstep.checkpoint, which has them under the same names.
 _CHECKPOINTS = (
@@ -74,6 +75,7 @@ __all__ = [
     "ProximalAdagradOptimizer",
     "ProximalGradientDescentOptimizer",
     "RMSPropOptimizer",
+    "SyncReplicasOptimizer",
     "apply_gradients",
     "assert_global_step",
     "checkpoint_exists",

@@ -93,7 +93,8 @@ class Placement:
         for i in range(min(parts, rows)):
             # TensorFlow's "div": 13 rows in 5 parts are 3, 3, 3, 2, 2.
             stop = start + rows // parts + (i < rows % parts)
-            server = (least + i) % len(self._loads)
+            # As `Layout.make`: of as many ranges as there are servers each has one, in order.
+            server = i if min(parts, rows) == len(self._loads) else (least + i) % len(self._loads)
             self._loads[server] += total * (stop - start) // rows
             pieces.append(Piece("", server, (start, stop)))
             start = stop

@@ -242,10 +242,15 @@ def embedding_lookup(params: Tensor, ids: Tensor, max_norm: float | None = None,
     """Takes rows by their numbers, scaled down to the norm `max_norm` if given. Source: tf.nn.embedding_lookup."""
     from lockstep.compat.tensorflow._ops.indexing import gather
     from lockstep.compat.tensorflow._ops.products import clip_by_norm
+    from lockstep.compat.tensorflow._shards import whole_of
 
+    params = whole_of(params)
     if isinstance(params, (list, tuple)):
         if len(params) != 1:
-            raise ArgumentError("params must be one tensor: JAX divides tables by itself. Received a list of several.")
+            raise ArgumentError(
+                "params must be one tensor, or all shards of a variable that a strategy's partitioner divides: JAX "
+                "divides tables by itself. Received a list of several."
+            )
         params = params[0]
     rows = gather(params, ids)
     # Each row is clipped by itself: over the dimensions after those of ids.

@@ -81,9 +81,14 @@ def gather(
         raise ArgumentError(
             f"validate_indices has no effect in TensorFlow; leave it out. Received: {validate_indices!r}."
         )
-    xp, x, i = dispatch.pick(params, indices)
     batch, axis = dispatch.to_static(batch_dims), dispatch.to_static(axis)
     axis = batch if axis is None else axis
+    scope = named.model_fn_scope()
+    if scope is not None and isinstance(params, keras.Variable) and axis == batch == 0:
+        ids = jnp.asarray(dispatch.to_array(dispatch.DEVICE, indices))
+        # Of a variable that parameter servers hold, a task may have no more than the rows of its batch.
+        return scope.lookup(params, ids, _take_rows)
+    xp, x, i = dispatch.pick(params, indices)
     axis = axis + len(x.shape) if axis < 0 else axis
     batch = batch + len(i.shape) if batch < 0 else batch
     if xp is dispatch.SYMBOLIC:
@@ -94,9 +99,7 @@ def gather(
     def take(a: Any, b: Any) -> Any:
         if xp is dispatch.HOST:
             return np.take(a, b, axis=axis - batch)
-        # TensorFlow raises on the CPU. Compiled code cannot: it gives NaN, or 0 for integers.
-        filling = jnp.nan if jnp.issubdtype(a.dtype, jnp.inexact) else 0
-        return jnp.take(a, b, axis=axis - batch, mode="fill", fill_value=filling)
+        return _take_rows(a, b, axis - batch)
 
     if not batch:
         return dispatch.give_exact(xp, take(x, i))
@@ -109,6 +112,12 @@ def gather(
         else jax.vmap(take)(flat_x, flat_i)
     )
     return dispatch.give_exact(xp, rows.reshape(*x.shape[:batch], *rows.shape[1:]))
+
+
+def _take_rows(values: Any, ids: Any, axis: int = 0) -> Any:
+    # TensorFlow raises on the CPU. Compiled code cannot: it gives NaN, or 0 for integers.
+    filling = jnp.nan if jnp.issubdtype(values.dtype, jnp.inexact) else 0
+    return jnp.take(values, ids, axis=axis, mode="fill", fill_value=filling)
 
 
 def _symbolic_gather(x: Tensor, i: Tensor, axis: int, batch: int) -> Any:

@@ -12,10 +12,12 @@ import keras
 import numpy as np
 
 from lockstep._types import Array, Variable
+from lockstep.compat.tensorflow._shards import VariableShard
 from lockstep.compat.tensorflow._tape import recording
 from lockstep.compat.tensorflow._tape.backward import Derivatives, Path
 from lockstep.compat.tensorflow._tape.entry import Entry, is_inexact
 from lockstep.compat.tensorflow._tensor import HostTensor
+from lockstep.errors import ArgumentError
 
 
 class EagerTape:
@@ -209,6 +211,11 @@ class EagerTape:
         if isinstance(source, keras.Variable):
             known = self._variables.get(id(source))
             return () if known is None else known[1]
+        if isinstance(source, VariableShard):
+            raise ArgumentError(
+                f"Derivatives are taken by whole variables. Received: the shard {source.name}. Take "
+                "layer.trainable_weights or model.trainable_variables, which have the variable itself."
+            )
         if id(source) in self._hosts:
             return (self._hosts[id(source)][1],)
         return (source,) if id(source) in self._known else ()

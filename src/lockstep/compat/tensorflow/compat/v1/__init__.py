@@ -17,6 +17,7 @@ from lockstep.compat.tensorflow.compat.v1 import (
     _collections,
     _initializers,
     _names,
+    _partitioners,
     _scopes,
     _sparse,
     _switches,
@@ -25,6 +26,7 @@ from lockstep.compat.tensorflow.compat.v1 import (
 from lockstep.compat.tensorflow.compat.v1._checks import *
 from lockstep.compat.tensorflow.compat.v1._collections import *
 from lockstep.compat.tensorflow.compat.v1._initializers import *
+from lockstep.compat.tensorflow.compat.v1._partitioners import *
 from lockstep.compat.tensorflow.compat.v1._scopes import *
 from lockstep.compat.tensorflow.compat.v1._sparse import *
 from lockstep.compat.tensorflow.compat.v1._switches import *
@@ -49,6 +51,7 @@ __all__ += ["summary", "train"]
 __all__ += _checks.__all__
 __all__ += _collections.__all__
 __all__ += _initializers.__all__
+__all__ += _partitioners.__all__
 __all__ += _scopes.__all__
 __all__ += _sparse.__all__
 __all__ += _switches.__all__

@@ -22,6 +22,7 @@ from lockstep.compat.tensorflow._ops.variable import Variable
 from lockstep.compat.tensorflow._types import Argument, DTypeLike, Initializer, ShapeLike
 from lockstep.compat.tensorflow.compat.v1 import _initializers
 from lockstep.compat.tensorflow.compat.v1._collections import GraphKeys, join_collections
+from lockstep.compat.tensorflow.compat.v1._partitioners import with_types
 from lockstep.errors import ArgumentError, StartupOrderError, UnsupportedError
 
 __all__ = ["AUTO_REUSE", "get_local_variable", "get_variable", "get_variable_scope", "name_scope", "variable_scope"]
@@ -49,6 +50,7 @@ class VariableScope:
         reuse: Whether variables are found again: `True`, `False`, or `AUTO_REUSE` to make those that are not there.
         initializer: For variables that are given none.
         regularizer: For variables that are given none.
+        partitioner: For variables that are given none.
         dtype: For variables that are given none.
     """
 
@@ -56,6 +58,7 @@ class VariableScope:
     reuse: Any = False
     initializer: Any = None
     regularizer: Any = None
+    partitioner: Any = None
     dtype: Any = float32
 
     def reuse_variables(self) -> None:
@@ -92,7 +95,8 @@ def variable_scope(
         values: Accepted: which tensors are meant has no effect.
         initializer: For variables that are given none.
         regularizer: For variables that are given none.
-        caching_device: Refused, as are `partitioner`, `custom_getter` and `constraint`.
+        caching_device: Refused, as are `custom_getter` and `constraint`.
+        partitioner: For variables that are given none; see `get_variable`.
         reuse: Whether variables are found again; default: as outside.
         dtype: For variables that are given none.
         use_resource: Either: there is one kind of variables.
@@ -100,11 +104,11 @@ def variable_scope(
 
     Source: tf.compat.v1.variable_scope.
     """
-    refused = (caching_device, partitioner, custom_getter, constraint)
+    refused = (caching_device, custom_getter, constraint)
     if any(option is not None for option in refused) or not auxiliary_name_scope:
         raise UnsupportedError(
-            "Variables are whole, and JAX places them. caching_device, partitioner, custom_getter, constraint and "
-            "auxiliary_name_scope=False of variable_scope are TensorFlow's alone; leave them out."
+            "JAX places variables. caching_device, custom_getter, constraint and auxiliary_name_scope=False of "
+            "variable_scope are TensorFlow's alone; leave them out."
         )
     # Inherited like TensorFlow's: from the scope that is given, else from the one that is open.
     outer = get_variable_scope()
@@ -113,9 +117,10 @@ def variable_scope(
         reuse=base.reuse if reuse is None else reuse,
         initializer=base.initializer if initializer is None else initializer,
         regularizer=base.regularizer if regularizer is None else regularizer,
+        partitioner=base.partitioner if partitioner is None else partitioner,
         dtype=base.dtype if dtype is None else dtype,
     )
-    with _name_scope(name_or_scope, default_name):
+    with _name_scope(name_or_scope, default_name), _dividing(scope.partitioner):
         scope.name = current_path() or ""
         _open.scope = scope
         try:
@@ -142,6 +147,19 @@ def name_scope(name: str | None, default_name: str | None = None, values: Argume
     again = {"deduplicate": False, "override_parent": ""} if found.endswith("/") else {}
     with keras.name_scope(found.rstrip("/"), **again):
         yield f"{current_path()}/"
+
+
+def _dividing(partitioner: Any) -> Any:
+    """Has parameter servers divide the variables that are made within the context."""
+    if partitioner is None:
+        return contextlib.nullcontext()
+    call = model_fn_scope()
+    if call is None:
+        raise UnsupportedError(
+            "Parameter servers divide the variables of a model_fn. Received: partitioner outside of one. Pass "
+            "variable_partitioner to tf.distribute.ParameterServerStrategy."
+        )
+    return call.dividing(with_types(partitioner))
 
 
 def _name_scope(name_or_scope: Any, default_name: str | None) -> Any:
@@ -237,7 +255,10 @@ def get_variable(
         trainable: Whether optimizers change it; default: yes.
         collections: Names of collections that it joins. One in `GraphKeys.LOCAL_VARIABLES` starts anew in each run and
             is in no checkpoint.
-        caching_device: Refused, and so are `partitioner`, `custom_getter` and `validate_shape=False`.
+        caching_device: Refused, and so are `custom_getter` and `validate_shape=False`.
+        partitioner: A function of shape and dtype that returns the number of parts along each axis; default: that of
+            the scope. With parameter servers a variable of several parts lies in so many ranges of rows, if it is
+            looked up by rows; the numbers are the same.
         use_resource: Either: there is one kind of variables.
         constraint: Applied after each update by an optimizer.
         synchronization: Of `tf.VariableSynchronization`.
@@ -249,10 +270,10 @@ def get_variable(
 
     Source: tf.compat.v1.get_variable.
     """
-    if any(o is not None for o in (caching_device, partitioner, custom_getter)) or not validate_shape:
+    if any(o is not None for o in (caching_device, custom_getter)) or not validate_shape:
         raise UnsupportedError(
-            "Variables are whole, and keep their shape. caching_device, partitioner, custom_getter and "
-            "validate_shape=False of get_variable are TensorFlow's alone; leave them out."
+            "Variables keep their shape. caching_device, custom_getter and validate_shape=False of get_variable are "
+            "TensorFlow's alone; leave them out."
         )
     scope = get_variable_scope()
 
@@ -268,7 +289,9 @@ def get_variable(
         return variable
 
     # As TensorFlow in eager mode: nothing keeps variables by their names, so each call makes one.
-    if model_fn_scope() is None:
+    call = model_fn_scope()
+    if call is None:
+        _dividing(partitioner)
         if collections is not None or scope.reuse is True:
             raise StartupOrderError(
                 "Outside of a model_fn each call of get_variable makes a variable, which is in no collection. "
@@ -276,9 +299,12 @@ def get_variable(
             )
         return make()
     # A variable is made once; its type and initializer are then what they were.
-    shared = find_or_make("Variable", name, None, make)
-    if shape is not None and tuple(shared.shape) != dispatch.to_shape(shape):
-        raise ArgumentError(f"{name} has shape {tuple(shared.shape)}. Received: shape={shape!r}.")
+    with _dividing(partitioner):
+        shared = find_or_make("Variable", name, None, make)
+    # Of one that parameter servers hold by rows, the variable at hand may be a window.
+    whole = call.whole_shape_of(shared)
+    if shape is not None and whole != dispatch.to_shape(shape):
+        raise ArgumentError(f"{name} has shape {whole}. Received: shape={shape!r}.")
     return shared
 
 

@@ -16,7 +16,7 @@ from lockstep.compat.tensorflow import _missing
 _OPTIMIZERS = (
     *("AdadeltaOptimizer", "AdagradOptimizer", "AdamOptimizer", "FtrlOptimizer", "GradientDescentOptimizer"),
     *("MomentumOptimizer", "Optimizer", "ProximalAdagradOptimizer", "ProximalGradientDescentOptimizer"),
-    "RMSPropOptimizer",
+    *("RMSPropOptimizer", "SyncReplicasOptimizer"),
 )
 _RATES = (
     *("cosine_decay", "cosine_decay_restarts", "exponential_decay", "inverse_time_decay", "linear_cosine_decay"),

@@ -8,6 +8,7 @@ from typing import Any
 from keras.src.backend import StatelessScope
 from keras.src.backend.common.variables import Variable
 
+from lockstep.compat.tensorflow import _shards
 from lockstep.compat.tensorflow._tape.recording import innermost
 from lockstep.distribute.internal import Scope
 
@@ -36,3 +37,4 @@ def _read_in_scope(self: Any, variable: Any) -> Any:
 Variable._maybe_autocast = _read  # pyright: ignore[reportPrivateUsage]
 StatelessScope.get_current_value = _read_in_scope
 Scope.reader = staticmethod(_value_on_tape)
+_shards.install()

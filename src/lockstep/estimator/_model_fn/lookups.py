@@ -1,0 +1,134 @@
+"""Lookups of rows in a model_fn that is traced: which ids a batch needs, and windows in place of whole variables.
+
+A variable whose rows are looked up and that is not read otherwise is a *table* to parameter servers: a task has only
+the rows of a batch, as a *window*, and ids are the rows' places in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, Protocol
+
+import jax.numpy as jnp
+
+from lockstep._types import Array, Variable
+from lockstep.errors import UnsupportedError
+
+Take = Callable[[Array, Array], Array]
+
+
+class Watch(Protocol):
+    """What is done with lookups and reads of a model_fn's variables.
+
+    Attributes:
+        sizes: By the key of a variable that has another number of rows while it is watched: that number.
+    """
+
+    sizes: Mapping[str, int]
+
+    def lookup(self, key: str, number: int, value: Array, ids: Array, take: Take) -> Array:
+        """Returns the rows of a variable; `number` counts its lookups in a call of the model_fn."""
+        ...
+
+    def note_read(self, key: str) -> None:
+        """Is told that the model_fn reads a variable otherwise."""
+        ...
+
+
+class RecordedLookups:
+    """Records what a model_fn that is traced with whole variables looks up.
+
+    Attributes:
+        ids: By the key of a variable: the ids of each of its lookups, in their order.
+        whole: The keys of variables that are read otherwise.
+    """
+
+    sizes: Mapping[str, int] = {}
+
+    def __init__(self) -> None:
+        self.ids: dict[str, list[Array]] = {}
+        self.whole: set[str] = set()
+
+    def lookup(self, key: str, number: int, value: Array, ids: Array, take: Take) -> Array:
+        """Notes the ids, and looks them up."""
+        own = self.ids.setdefault(key, [])
+        # The model_fn is called several times where it asks for gradients; each time it looks up the same.
+        if number == len(own):
+            own.append(ids)
+        return take(value, ids)
+
+    def note_read(self, key: str) -> None:
+        """Notes a read."""
+        self.whole.add(key)
+
+
+class Windows:
+    """Has lookups read windows.
+
+    Args:
+        tables: The keys of the tables.
+        sizes: By key of a table, or a slot of one, how many rows its window has.
+        positions: By key of a table: in place of the ids of each lookup, their rows in the window. Without, the first
+            row stands for all, where nothing but shapes matters.
+    """
+
+    def __init__(
+        self, tables: Sequence[str], sizes: Mapping[str, int], positions: Mapping[str, Sequence[Array]] | None = None
+    ) -> None:
+        self.sizes = sizes
+        self._tables = frozenset(tables)
+        self._positions = positions
+
+    def lookup(self, key: str, number: int, value: Array, ids: Array, take: Take) -> Array:
+        """Looks up rows of a window."""
+        if key not in self._tables:
+            return take(value, ids)
+        rows = jnp.zeros(ids.shape, jnp.int32) if self._positions is None else self._positions[key][number]
+        assert rows.shape == ids.shape, (rows.shape, ids.shape)
+        return take(value, rows)
+
+    def note_read(self, key: str) -> None:
+        """Refuses a read of a table: it was none in the batch that servers were opened with."""
+        if key in self._tables:
+            raise UnsupportedError(
+                "A model_fn must use a table in the same way for each batch. Received: one that looks up rows of "
+                f"{key!r} by ids, and uses the whole of it in another batch. Look rows up alone."
+            )
+
+
+class _Watching(threading.local):
+    """Holds what watches on this thread, and variables whose shape was changed for it."""
+
+    watch: Watch | None = None
+    changed: list[tuple[Any, tuple[int, ...]]]
+
+
+_watching = _Watching()
+
+
+def current_watch() -> Watch | None:
+    """Returns what watches the model_fn that is being traced on this thread."""
+    return _watching.watch
+
+
+@contextlib.contextmanager
+def active(watch: Watch) -> Generator[None]:
+    """Has lookups and reads of model_fns on this thread go to `watch`."""
+    before = _watching.watch
+    _watching.watch, _watching.changed = watch, []
+    try:
+        yield
+    finally:
+        # Layers that are kept outside have been resized once for each call of the model_fn.
+        for variable, shape in reversed(_watching.changed):
+            variable._shape = shape
+        _watching.watch = before
+
+
+def resize(variable: Variable, rows: int) -> None:
+    """Gives a variable another number of rows while it is watched, since rules compare shapes."""
+    kept: Any = variable
+    _watching.changed.append((kept, tuple(kept.shape)))
+    kept._shape = (rows, *kept.shape[1:])

@@ -1,0 +1,198 @@
+"""Large tables of Estimators lie in ranges of rows on servers, and training comes to the numbers of one device."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lockstep.compat.tensorflow as tf  # Above Keras: it chooses Keras' JAX backend.
+
+# isort: split
+import keras
+import numpy as np
+import pytest
+
+from lockstep import estimator
+from lockstep._engine.keras.servers.tables import TablePolicy
+from lockstep.errors import UnsupportedError
+from lockstep.estimator import train
+from lockstep.estimator._model_fn.program import textless
+from lockstep.estimator._model_fn.variables import FirstValues
+from lockstep.estimator._servers.tables import TableOptions, constant_of, row_initializer
+from lockstep.estimator._servers.training import make_input
+from lockstep.estimator._servers.update import ServedUpdate, served_update
+from lockstep.estimator._training import TrainRequest
+from tests.estimator.servers.table_cases import CASES, TABLES, input_fn, last_values, train_case
+from tests.support.cluster import ROOT, environment
+
+# Workers besides the chief, servers, the mode, and the shards of the partitioner.
+_JOBS = {"few": (1, 1, "sync", 0), "many": (2, 2, "sync", 3), "one after another": (1, 2, "async", 0)}
+_MIB = 700.0
+
+
+def _run(module: str, workers: int, servers: int, *arguments: str) -> None:
+    command = [sys.executable, "-m", "lockstep._launch", "run", "--chief", f"--workers={workers}", f"--ps={servers}"]
+    done = subprocess.run(
+        [*command, "-m", module, *arguments], cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=400
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+
+@pytest.mark.cluster
+def test_checkpoints_are_those_of_one_device(tmp_path: Path) -> None:
+    for name, (workers, servers, *options) in _JOBS.items():
+        _run("tests.estimator.servers.table_cases", workers, servers, str(tmp_path / name), *map(str, options))
+    for case in CASES:
+        alone = train_case(case, tmp_path / "alone" / case)
+        few, many = (last_values(tmp_path / job / case) for job in ("few", "many"))
+        # A mode in which updates may miss others is not for synchronous replicas.
+        others = {"few": few}
+        if case != "replicas":
+            others["one after another"] = last_values(tmp_path / "one after another" / case)
+        assert alone.keys() == few.keys() == many.keys()
+        assert alone["global_step"] == few["global_step"] == 14
+        for key, value in alone.items():
+            np.testing.assert_array_equal(many[key], few[key], err_msg=f"{case}: {key}")
+            for job, values in others.items():
+                np.testing.assert_allclose(values[key], value, rtol=2e-5, atol=2e-6, err_msg=f"{case}, {job}: {key}")
+
+
+@pytest.mark.cluster
+def test_a_table_of_50_million_rows_takes_the_memory_of_those_in_use(tmp_path: Path) -> None:
+    _run("tests.estimator.servers.large_table", 1, 2, str(tmp_path))
+    for task in ("chief 0", "worker 0", "ps 0", "ps 1"):
+        peak, *losses = (tmp_path / task).read_text().split(maxsplit=2)
+        assert float(peak) < _MIB, f"{task}: {peak} MiB"
+        if task == "chief 0":
+            first, last = (float(loss.strip("[] ")) for loss in losses)
+            assert last < 0.1 * first
+
+
+def _update_of(made: Any, read: Callable[[], Any], lazy: bool = False) -> tuple[ServedUpdate, Any]:
+    update, entries, _ = _traced(made, read, lazy)
+    return update, entries
+
+
+def _traced(made: Any, read: Callable[[], Any], lazy: bool = False) -> tuple[ServedUpdate, Any, TableOptions]:
+    core = made._core
+    core.is_table = TablePolicy().is_table
+    replicas = core.first_device_replicas()
+    source = make_input(core, TrainRequest(read), replicas)
+    compiled = core.compile("train", replicas, source)
+    entries = compiled.variables.entries
+    data = textless(source.source.peek(), compiled.first_call.scope.recorded.needs)
+    options = TableOptions(TablePolicy(), lazy, compiled.variables.partitions)
+    return served_update(compiled.training_parts(), entries, FirstValues(entries), data, options), entries, options
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", list(CASES))
+def test_tables_are_held_by_rows_with_their_slots(case: str) -> None:
+    update, entries = _update_of(CASES[case](estimator.RunConfig(tf_random_seed=3)), input_fn)
+    assert set(update.tables) == TABLES[case]
+    for key in update.tables:
+        assert update.rule.program(key).form == "rows"
+        assert update.rule.program(key).slots
+        assert row_initializer(entries[key], entries) is not None
+    lazy, _ = _update_of(CASES[case](estimator.RunConfig(tf_random_seed=3)), input_fn, lazy=True)
+    assert all(lazy.rule.program(key).movement is None for key in lazy.tables)
+
+
+def _with_table(
+    rows: int, optimize: Callable[[Any], Any], use: Callable[[Any, Any], Any] = lambda table, ids: table(ids)
+) -> Any:
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        table = keras.layers.Embedding(rows, 16)
+        loss = estimator.losses.mean_squared_error(labels, use(table, features).mean(axis=(1, 2)))
+        return estimator.EstimatorSpec(mode, loss=loss, train_op=optimize(loss))
+
+    return estimator.Estimator(model_fn)
+
+
+def _examples() -> Any:
+    return np.zeros((4, 2), np.int64), np.zeros(4, np.float32)
+
+
+def _whole_too(table: Any, ids: Any) -> Any:
+    return table(ids) + keras.ops.mean(keras.ops.square(table.embeddings))
+
+
+def _muon(loss: Any) -> Any:
+    return train.minimize(loss, keras.optimizers.Lamb(0.1))
+
+
+def _sgd(loss: Any) -> Any:
+    return train.GradientDescentOptimizer(0.1).minimize(loss, train.get_global_step())
+
+
+def test_small_tables_and_those_that_are_no_tables_travel_whole() -> None:
+    assert _update_of(_with_table(16_000, _sgd), _examples)[0].tables == []
+    assert _update_of(_with_table(17_000, _sgd), _examples)[0].tables == ["embedding/embeddings"]
+    assert _update_of(_with_table(17_000, _sgd, _whole_too), _examples)[0].tables == []
+    assert _update_of(_with_table(17_000, _muon), _examples)[0].tables == []
+
+
+@pytest.mark.slow
+def test_what_no_task_can_hold_whole_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedError, match=r"embedding/embeddings.*reads it otherwise than by lookups"):
+        _update_of(_with_table(20_000_000, _sgd, _whole_too), _examples)
+    with pytest.raises(UnsupportedError, match=r"embedding/embeddings.*does not update it row by row"):
+        _update_of(_with_table(20_000_000, _muon), _examples)
+
+
+def test_slots_begin_with_a_number() -> None:
+    def adagrad(loss: Any) -> Any:
+        return train.AdagradOptimizer(0.1, initial_accumulator_value=0.3).minimize(loss)
+
+    _, entries = _update_of(_with_table(17_000, adagrad), _examples)
+    assert constant_of(entries["embedding/embeddings/Adagrad"], entries) == pytest.approx(0.3)
+    assert constant_of(entries["embedding/embeddings"], entries) is None
+
+
+def _ranges(made: Any, read: Callable[[], Any]) -> dict[str, list[int] | None]:
+    update, _, options = _traced(made, read)
+    return {v.name: options.ranges_of(v) for v in update.variables if v.kind == "rows"}
+
+
+def test_partitioners_of_tensorflow_1_say_how_tables_are_divided() -> None:
+    v1 = tf.compat.v1
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        with v1.variable_scope("in", partitioner=v1.min_max_variable_partitioner(3, min_slice_size=1024)):
+            first = tf.nn.embedding_lookup(v1.get_variable("first", (1000, 4)), features)
+            with v1.variable_scope("whole", partitioner=v1.fixed_size_partitioner(1)):
+                small = tf.nn.embedding_lookup(v1.get_variable("small", (1000, 4)), features)
+        second = v1.get_variable("second", (7, 4), partitioner=v1.fixed_size_partitioner(2))
+        hidden = tf.add_n([first, small, tf.gather(second, features)])
+        loss = tf.reduce_mean(v1.layers.dense(tf.reduce_mean(hidden, axis=1), 1))
+        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=_sgd(loss))
+
+    ranges = _ranges(estimator.Estimator(model_fn), _examples)
+    assert ranges == {"in/first": [334, 333, 333], "second": [4, 3]}
+
+
+def test_the_partitioner_of_a_canned_estimator_divides_its_tables() -> None:
+    column = tf.feature_column.categorical_column_with_identity("id", 10)
+    made = tf.compat.v1.estimator.DNNClassifier(
+        [4],
+        [tf.feature_column.embedding_column(column, 3)],
+        input_layer_partitioner=tf.compat.v1.fixed_size_partitioner(4),
+    )
+    (sizes,) = _ranges(made, lambda: ({"id": np.zeros((4, 1), np.int64)}, np.zeros(4, np.int32))).values()
+    assert sizes == [3, 3, 2, 2]
+
+
+def test_a_model_of_keras_keeps_its_shapes_and_its_weights() -> None:
+    inputs = keras.Input((2,), dtype="int32")
+    table = keras.layers.Embedding(17_000, 16)
+    model = keras.Model(inputs, keras.layers.Dense(1)(keras.ops.mean(table(inputs), axis=1)))
+    model.compile("adam", "mse")
+    made = tf.keras.estimator.model_to_estimator(model)
+    update, entries = _update_of(made, lambda: (np.zeros((4, 2), np.int32), np.zeros((4, 1), np.float32)))
+    assert update.tables == ["embedding/embeddings"]
+    assert tuple(table.embeddings.shape) == (17_000, 16)
+    # Servers are given the model's weights; they make none.
+    assert row_initializer(entries["embedding/embeddings"], entries) is None
