@@ -6,6 +6,7 @@ rows costs what is touched of it, and so does a cut.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 from collections.abc import Sequence
@@ -24,11 +25,22 @@ _STEPS = np.int32
 _READ_ROWS = 1 << 16
 
 
-def reserve(count: int, row: Sequence[int], dtype: np.dtype[np.generic]) -> Array:
-    """Returns an array of zeros whose memory the system gives when it is written to, page by page."""
+def reserve(count: int, row: Sequence[int], dtype: np.dtype[np.generic], is_filled_in_order: bool = True) -> Array:
+    """Returns an array of zeros whose memory the system gives when it is written to, page by page.
+
+    Args:
+        count: The number of rows.
+        row: The shape of a row.
+        dtype: The type.
+        is_filled_in_order: Whether rows are written to from the first one on, so that pages may be large: rows that are
+            looked up lie anywhere, and a page of 4 KiB holds 64 of 16 floats.
+    """
     size = max(int(np.prod([count, *row])) * dtype.itemsize, 1)
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
     memory = mmap.mmap(-1, size, flags=flags) if hasattr(mmap, "MAP_PRIVATE") else mmap.mmap(-1, size)
+    if is_filled_in_order and hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # A kernel without them.
+            memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, dtype, int(np.prod([count, *row]))).reshape(count, *row)
 
 
@@ -53,7 +65,7 @@ class Table:
         dtypes = [dtype_of(variable.dtype), *(dtype_of(s.dtype) for s in self.program.slots)]
         self._scratch = Scratch()
         self.count = 0
-        self._index = reserve(self.length, (), np.dtype(np.int32))
+        self._index = reserve(self.length, (), np.dtype(np.int32), is_filled_in_order=False)
         self.ids = reserve(self.length, (), np.dtype(np.int64))
         self.arrays = [reserve(self.length, row, d) for d in dtypes]
         moves = self.length if self.program.movement else 0
