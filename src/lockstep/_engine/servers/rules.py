@@ -66,8 +66,9 @@ def can_be_rows(optimizer: Optimizer, variable: Variable, constraint: Constraint
 
 def demand_one(optimizer: Optimizer) -> None:
     """Raises `UnsupportedError` for an optimizer that is made of several."""
-    # What all optimizers of Keras have, but for MultiOptimizer.
-    if not hasattr(optimizer, "_learning_rate"):
+    import keras
+
+    if isinstance(optimizer, getattr(keras.optimizers, "MultiOptimizer", ())):  # Older releases have none.
         raise UnsupportedError(
             "Parameter servers take one optimizer for all variables. Received: "
             f"{type(optimizer).__name__}, which has several. Use one of them, or MultiWorkerMirroredStrategy."
