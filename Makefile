@@ -34,6 +34,7 @@ chaos: $(READY)
 	$(BIN)/python -m tests.chaos.kills
 	$(BIN)/python -m tests.chaos.servers --mode async --seeds 1 --updates 1000 --kills 20
 	$(BIN)/python -m tests.chaos.servers $(if $(SEEDS),--seeds $(SEEDS))
+	$(BIN)/python -m tests.chaos.server_recovery
 
 # 100,000 strangers at every port of a job that trains.
 fuzz: $(READY)

@@ -1,7 +1,7 @@
 """Asynchronous servers as a state machine: any interleaving of requests, deaths, joins and cuts, beside an oracle.
 
-The oracle goes through each server's journal alone, in float64: a ticket's gradient is computed from the server's values
-as they were at the version that the journal says, and the whole table is updated, as on one device.
+The oracle goes through each server's journal alone, in float64: a ticket's gradient is computed from the server's
+values as they were at the version that the journal says, and the whole table is updated, as on one device.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -14,7 +15,8 @@ from lockstep._types import Optimizer
 from lockstep.errors import ArgumentError, UnsupportedError
 from tests.engine.servers.rows_oracle import KERNEL, TABLE, Servers, train_plainly, variables
 
-optimizers = keras.optimizers
+optimizers: Any = keras.optimizers
+constraints: Any = keras.constraints
 COSINE = optimizers.schedules.CosineDecay(0.01, 400)
 SLOW = optimizers.schedules.PiecewiseConstantDecay([100, 300], [0.001, 0.0005, 0.0001])
 BY_ROWS: dict[str, Callable[[], Optimizer]] = {
@@ -59,7 +61,15 @@ def test_rows_are_updated_as_the_whole_table(name: str) -> None:
 def test_each_optimizer_of_keras_is_by_rows_here_or_refused() -> None:
     classes = {c for c in vars(optimizers).values() if isinstance(c, type) and c.__module__.startswith("keras.")}
     tested = {type(make()) for make in BY_ROWS.values()}
-    others = {"Lamb", "Adafactor", "LossScaleOptimizer", "ScheduleFreeAdamW", "MultiOptimizer", "OptimizerMap", "Optimizer"}
+    others = {
+        "Lamb",
+        "Adafactor",
+        "LossScaleOptimizer",
+        "ScheduleFreeAdamW",
+        "MultiOptimizer",
+        "OptimizerMap",
+        "Optimizer",
+    }
     assert {c.__name__ for c in classes - tested} <= others
 
 
@@ -96,8 +106,8 @@ def test_lazy_updates_leave_rows_without_gradient_alone() -> None:
 
 def test_constraints_by_row_are_applied_and_others_refused() -> None:
     table = variables()[0]
-    assert can_be_rows(optimizers.SGD(), table, keras.constraints.MaxNorm(0.1, axis=1))
-    assert not can_be_rows(optimizers.SGD(), table, keras.constraints.MaxNorm(0.1, axis=0))
+    assert can_be_rows(optimizers.SGD(), table, constraints.MaxNorm(0.1, axis=1))
+    assert not can_be_rows(optimizers.SGD(), table, constraints.MaxNorm(0.1, axis=0))
 
 
 def test_optimizers_that_no_server_can_run_are_refused_by_name() -> None:

@@ -68,9 +68,9 @@ def share_machine(tasks: int) -> None:
     """
     from jax._src import xla_bridge
 
-    if tasks > 1 and _POOL not in os.environ and configured_devices() == 1:
-        if not xla_bridge.backends_are_initialized():
-            os.environ[_POOL] = str(-(-(os.cpu_count() or 1) // tasks))
+    is_free = _POOL not in os.environ and configured_devices() == 1 and not xla_bridge.backends_are_initialized()
+    if tasks > 1 and is_free:
+        os.environ[_POOL] = str(-(-(os.cpu_count() or 1) // tasks))
 
 
 def check_thread_pool(devices: int) -> None:

@@ -30,7 +30,7 @@ def aligned_empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
 def aligned_zeros(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
     """Returns an array of zeros that begins at a multiple of the alignment."""
     array = aligned_empty(shape, dtype)
-    array.view(np.uint8).fill(0) if array.size else None
+    array.fill(0)
     return array
 
 

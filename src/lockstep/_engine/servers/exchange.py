@@ -168,9 +168,7 @@ class ExchangeCodec:
         first = _REPLY.pack(status, reply.applied, has_dense, reply.version, reply.staleness, len(reply.missing))
         arrays: list[Array] = [np.asarray(reply.missing, _IDS)] if reply.missing else []
         if is_ok and pull is not None:
-            arrays += [
-                _plain(reply.rows[t.name], t.dtype) for t in self._tables if len(pull.rows.get(t.name, ()))
-            ]
+            arrays += [_plain(reply.rows[t.name], t.dtype) for t in self._tables if len(pull.rows.get(t.name, ()))]
         if has_dense and reply.dense is not None:
             arrays += [_plain(reply.dense[w.name], w.dtype) for w in self._wholes]
         return _frame(REPLY, first, arrays)

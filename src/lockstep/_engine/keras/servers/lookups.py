@@ -144,8 +144,8 @@ def needed_rows(rows: int, lookups: Sequence[Array]) -> Needed:
     Ids count from the end if they are negative; those outside of the table read NaN, as in Keras on JAX.
     """
     flat = np.concatenate([each.ravel() for each in lookups]) if lookups else np.empty(0, np.int64)
-    if flat.dtype not in (np.int32, np.int64):
-        flat = flat.astype(np.int64)
+    if flat.dtype.kind != "i":
+        flat = flat.astype(np.int64)  # Of unsigned ids the difference to the table's end would be none.
     unique, places = _unique(flat)
     if unique.size and unique[0] < 0:
         flat = flat.astype(np.int64)
