@@ -132,17 +132,15 @@ class ChiefTickets:
             self._client.flush()
         return applied
 
-    def drop(self) -> None:
-        """Forgets batches that are open."""
-        self._open.clear()
-
     def _lease(self) -> Lease | None:
         """Returns a lease of one of the open batches."""
         last = self.next + len(self._open) - 1
         held = self._held
         if held is not None and held.ticket <= last:
             self._held = None
-            return held
+            if held.ticket >= self.next:
+                return held
+            held = None  # Another task has computed it meanwhile, for it was slow to come.
         lease = self._call.lease(0, self.next, last)
         if lease is None and held is None and self._holds_later:
             # Others compute all of these; the chief computes a later one, when its loop comes there.
