@@ -27,13 +27,14 @@ test-rest: $(READY)
 	scripts/test rest
 
 # Training with faults at random instants, beside the undisturbed run: 50 schedules, or make chaos SEEDS=5; and 200 kills
-# of a chief that writes checkpoints; and kills of tasks with parameter servers: 20 in 1,000 asynchronous updates, and 50
-# schedules of synchronous training.
+# of a chief that writes checkpoints; and kills of tasks with parameter servers: 20 in 1,000 asynchronous updates, 50
+# schedules of synchronous training, and how soon a job is itself again.
 chaos: $(READY)
 	$(BIN)/python -m tests.chaos $(if $(SEEDS),--seeds $(SEEDS))
 	$(BIN)/python -m tests.chaos.kills
 	$(BIN)/python -m tests.chaos.servers --mode async --seeds 1 --updates 1000 --kills 20
 	$(BIN)/python -m tests.chaos.servers $(if $(SEEDS),--seeds $(SEEDS))
+	$(BIN)/python -m tests.chaos.server_recovery
 
 # 100,000 strangers at every port of a job that trains.
 fuzz: $(READY)

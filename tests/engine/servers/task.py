@@ -28,6 +28,9 @@ def main() -> None:
     (out / f"{task.type}-{task.index}.pid").write_text(str(os.getpid()))
 
     def pause(lease: Lease) -> None:
+        if options.get("notes"):
+            with (out / f"{task.type}-{task.index}.batches").open("a") as file:
+                file.write(f"{lease.ticket} {time.time():.3f}\n")
         time.sleep(delay)
 
     if job.is_server:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -14,27 +15,30 @@ from lockstep._types import Optimizer
 from lockstep.errors import ArgumentError, UnsupportedError
 from tests.engine.servers.rows_oracle import KERNEL, TABLE, Servers, train_plainly, variables
 
-optimizers = keras.optimizers
+optimizers: Any = keras.optimizers
+constraints: Any = keras.constraints
 COSINE = optimizers.schedules.CosineDecay(0.01, 400)
+SLOW = optimizers.schedules.PiecewiseConstantDecay([100, 300], [0.001, 0.0005, 0.0001])
 BY_ROWS: dict[str, Callable[[], Optimizer]] = {
     "SGD": lambda: optimizers.SGD(0.01),
     "SGD decayed": lambda: optimizers.SGD(optimizers.schedules.ExponentialDecay(0.02, 50, 0.9)),
     "momentum": lambda: optimizers.SGD(COSINE, momentum=0.9),
-    "nesterov": lambda: optimizers.SGD(0.01, momentum=0.9, nesterov=True),
+    "nesterov": lambda: optimizers.SGD(COSINE, momentum=0.9, nesterov=True),
     "clipvalue": lambda: optimizers.SGD(0.01, clipvalue=0.3),
     "loss_scale_factor": lambda: optimizers.SGD(0.01, loss_scale_factor=8.0),
     "Adagrad": lambda: optimizers.Adagrad(COSINE),
-    "Adadelta": lambda: optimizers.Adadelta(0.1),
-    "RMSprop": lambda: optimizers.RMSprop(0.001),
+    "Adadelta": lambda: optimizers.Adadelta(optimizers.schedules.ExponentialDecay(0.1, 50, 0.9)),
+    "RMSprop": lambda: optimizers.RMSprop(SLOW),
     "RMSprop centered": lambda: optimizers.RMSprop(0.001, momentum=0.5, centered=True),
     "Adam": lambda: optimizers.Adam(COSINE),
     "Adam constant": lambda: optimizers.Adam(0.001),
-    "amsgrad": lambda: optimizers.Adam(0.001, amsgrad=True),
+    "amsgrad": lambda: optimizers.Adam(SLOW, amsgrad=True),
     "AdamW": lambda: optimizers.AdamW(COSINE),
     "Adamax": lambda: optimizers.Adamax(COSINE),
-    "Nadam": lambda: optimizers.Nadam(0.001),
-    "Ftrl": lambda: optimizers.Ftrl(0.01, l1_regularization_strength=0.01),
-    "Lion": lambda: optimizers.Lion(0.0001),
+    "Nadam": lambda: optimizers.Nadam(SLOW),
+    "Ftrl": lambda: optimizers.Ftrl(COSINE, l1_regularization_strength=0.01),
+    "Ftrl constant": lambda: optimizers.Ftrl(0.01, l1_regularization_strength=0.01),
+    "Lion": lambda: optimizers.Lion(optimizers.schedules.PolynomialDecay(0.0001, 300)),
     "use_ema": lambda: optimizers.SGD(0.01, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=7),
     "accumulation": lambda: optimizers.Adam(0.001, gradient_accumulation_steps=3),
     "weight_decay": lambda: optimizers.Adagrad(0.01, weight_decay=0.01),
@@ -52,6 +56,21 @@ def test_rows_are_updated_as_the_whole_table(name: str) -> None:
         # Muon multiplies matrices, whose sums another program adds in another order.
         atol = 1e-6 if name == "Muon" and variable == KERNEL else 1e-7
         np.testing.assert_allclose(value, plain[variable], rtol=0, atol=atol, err_msg=variable)
+
+
+def test_each_optimizer_of_keras_is_by_rows_here_or_refused() -> None:
+    classes = {c for c in vars(optimizers).values() if isinstance(c, type) and c.__module__.startswith("keras.")}
+    tested = {type(make()) for make in BY_ROWS.values()}
+    others = {
+        "Lamb",
+        "Adafactor",
+        "LossScaleOptimizer",
+        "ScheduleFreeAdamW",
+        "MultiOptimizer",
+        "OptimizerMap",
+        "Optimizer",
+    }
+    assert {c.__name__ for c in classes - tested} <= others
 
 
 @pytest.mark.slow
@@ -87,8 +106,8 @@ def test_lazy_updates_leave_rows_without_gradient_alone() -> None:
 
 def test_constraints_by_row_are_applied_and_others_refused() -> None:
     table = variables()[0]
-    assert can_be_rows(optimizers.SGD(), table, keras.constraints.MaxNorm(0.1, axis=1))
-    assert not can_be_rows(optimizers.SGD(), table, keras.constraints.MaxNorm(0.1, axis=0))
+    assert can_be_rows(optimizers.SGD(), table, constraints.MaxNorm(0.1, axis=1))
+    assert not can_be_rows(optimizers.SGD(), table, constraints.MaxNorm(0.1, axis=0))
 
 
 def test_optimizers_that_no_server_can_run_are_refused_by_name() -> None:
@@ -96,6 +115,24 @@ def test_optimizers_that_no_server_can_run_are_refused_by_name() -> None:
         rule_of(optimizers.LossScaleOptimizer(optimizers.SGD()), variables())
     with pytest.raises(UnsupportedError, match="global_clipnorm"):
         rule_of(optimizers.SGD(global_clipnorm=1.0), variables())
+
+
+@pytest.mark.skipif(not hasattr(optimizers, "ScheduleFreeAdamW"), reason="this Keras has neither")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: optimizers.ScheduleFreeAdamW(0.01),
+        lambda: optimizers.MultiOptimizer(
+            optimizers.OptimizerMap(optimizers.SGD(0.1), {"emb/*": optimizers.Adam(0.1)})
+        ),
+    ],
+)
+def test_optimizers_whose_slots_are_no_numbers_or_of_several_are_refused(make: Callable[[], Optimizer]) -> None:
+    """The first begins with copies of the weights, of which a server's rows have none until they are touched."""
+    with pytest.raises(UnsupportedError, match=type(make()).__name__):
+        rule_of(make(), variables())
+    with pytest.raises(UnsupportedError, match=type(make()).__name__):
+        can_be_rows(make(), variables()[0])
 
 
 def test_what_is_left_out_of_weight_decay_has_a_program_of_its_own() -> None:

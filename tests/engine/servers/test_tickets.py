@@ -165,9 +165,9 @@ def test_a_cut_waits_for_open_tickets() -> None:
 
 def test_one_ticket_alone_can_be_asked_for() -> None:
     book = _book()
-    assert book.lease("a", 0.0, only=1) is None
-    assert book.lease("a", 0.0, only=0) is not None
-    assert book.lease("a", 0.0, only=0) is None
+    assert book.lease("a", 0.0, 1, 1) is None
+    assert book.lease("a", 0.0, 0, 0) is not None
+    assert book.lease("a", 0.0, 0, 0) is None
     book.gone("a")
     later = book.lease("a", 0.0, first=1)
     assert later is not None and later.ticket == 1

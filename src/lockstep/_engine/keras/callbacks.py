@@ -158,6 +158,11 @@ class BatchListener:
         # The first step of the stride that is under way.
         self._begun: int | None = None
 
+    @property
+    def looks_at_steps(self) -> bool:
+        """Returns whether a callback must be called after each batch or stride, on any worker."""
+        return self._looks
+
     def max_steps(self, step: int) -> int:
         """Returns how many steps may run before callbacks must be called."""
         return self._stride - step % self._stride if self._looks else _UNLIMITED

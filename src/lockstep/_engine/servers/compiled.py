@@ -8,27 +8,65 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax import export
+from jax import export, lax
 
 from lockstep._engine.servers.layout import dtype_of
 from lockstep._engine.servers.rule import Program, Rule
 from lockstep._types import Array
 
 _LEAST = 64
+# Steps whose rates one call computes: a clock's arithmetic is nothing beside the call.
+_AHEAD = 64
 
 
 @functools.lru_cache(maxsize=1024)
 def load(code: bytes) -> Callable[..., Any]:
     """Returns an exported program as a function of NumPy arrays; it is compiled for each size that it meets, once."""
-    called = jax.jit(export.deserialize(bytearray(code)).call)
+    return _with_all_types(jax.jit(_program(code).call))
 
-    def call(*arguments: Array) -> Any:
-        # Programs say their types themselves; without this a float64 variable would become float32 on the way in.
+
+@functools.lru_cache(maxsize=1024)
+def _program(code: bytes) -> export.Exported:
+    return export.deserialize(bytearray(code))
+
+
+def _with_all_types(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Has a function take arguments as they are: without this a float64 variable would become float32 on the way."""
+
+    def call(*arguments: Any) -> Any:
+        # A server's threads have all types already: to switch them on takes as long as a small update.
+        if jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+            return function(*arguments)
         with jax.enable_x64(True):
-            return called(*arguments)
+            return function(*arguments)
 
     return call
+
+
+@functools.lru_cache(maxsize=256)
+def _joint(codes: tuple[bytes, ...]) -> Callable[..., Any]:
+    """Returns several programs as one, which takes the arguments of each as a list: one call of XLA costs 40 us."""
+    programs = [_program(code) for code in codes]
+    return _with_all_types(
+        jax.jit(lambda arguments: [p.call(*own) for p, own in zip(programs, arguments, strict=True)])
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _clock_ahead(code: bytes, rates: int) -> Callable[..., Any]:
+    """Returns `(iteration, hyper, scalars) -> (*rates, *scalars)` of `_AHEAD` steps from that one on, stacked."""
+    program = _program(code)
+
+    def run(iteration: Array, hyper: Sequence[Array], scalars: Sequence[Array]) -> Any:
+        def step(carry: Any, i: Array) -> Any:
+            results = program.call(iteration + i, *hyper, *carry)
+            return list(results[rates:]), list(results)
+
+        return lax.scan(step, list(scalars), jnp.arange(_AHEAD, dtype=np.int32))[1]
+
+    return _with_all_types(jax.jit(run))
 
 
 def bucket(count: int) -> int:
@@ -48,8 +86,8 @@ class Rates:
     """Returns what an optimizer's clock gives at each step, from `first` on: rows that are behind read it again."""
 
     def __init__(self, program: Program, iteration: int) -> None:
-        self._clock = load(program.clock)
-        taken = export.deserialize(bytearray(program.clock)).in_avals
+        self._code = program.clock
+        taken = _program(program.clock).in_avals
         # Of the hyperparameters, which follow the iteration.
         self._float = taken[1].dtype if len(taken) > 1 else np.dtype(np.float32)
         self._dtypes = [dtype_of(d) for d in program.rates]
@@ -58,17 +96,27 @@ class Rates:
         self.first = iteration
         self.stop = iteration
         self.past = [np.zeros(1024, d) for d in self._dtypes]
+        # What the clock gives in the next steps, from `_begin` on, as long as the hyperparameters stay these.
+        self._ahead: list[Array] = []
+        self._begin = iteration
+        self._hyper: tuple[float, ...] = ()
 
     def advance(self, iteration: int, hyper: Sequence[float]) -> list[Array]:
         """Returns the rates of this step, and goes on to the next."""
-        given = [np.asarray(h, self._float) for h in hyper]
-        results = self._clock(np.int32(iteration), *given, *self.scalars)
-        values = [np.asarray(r) for r in results]
+        if not self._ahead or not 0 <= iteration - self._begin < _AHEAD or tuple(hyper) != self._hyper:
+            self._look_ahead(iteration, hyper)
+        values = [a[iteration - self._begin, ...] for a in self._ahead]
         count = len(self._dtypes)
         self.scalars = values[count:]
         if self.keeps:
             self._append(values[:count])
         return values[:count]
+
+    def _look_ahead(self, iteration: int, hyper: Sequence[float]) -> None:
+        given = [np.asarray(h, self._float) for h in hyper]
+        results = _clock_ahead(self._code, len(self._dtypes))(np.int32(iteration), given, self.scalars)
+        self._ahead = [np.asarray(r) for r in results]
+        self._begin, self._hyper = iteration, tuple(hyper)
 
     def window(self, starts: Array, width: int) -> list[Array]:
         """Returns the rates of `width` steps from each of `starts` on, of shape (n, width); beyond the last, any."""
@@ -96,6 +144,12 @@ class Rates:
         self.past = [np.concatenate([p, np.zeros(1024, p.dtype)]) for p in self.past]
         self.past = [np.concatenate([p, np.zeros_like(p)]) for p in self.past]
         self.scalars = [np.asarray(state[f"scalar{i}"]) for i in range(len(self.scalars))]
+        self._ahead = []
+
+    def restart(self, iteration: int) -> None:
+        """Goes on with another count of steps; scalars stay as they are."""
+        self.first = self.stop = iteration
+        self._ahead = []
 
 
 class Programs:
@@ -110,11 +164,16 @@ class Programs:
     def restart(self, iteration: int) -> None:
         """Goes on with another count of steps; scalars stay as they are."""
         for clock in self.rates.values():
-            clock.first = clock.stop = iteration
+            clock.restart(iteration)
 
     def update(self, key: str, rates: Sequence[Array], arrays: Sequence[Array]) -> list[Array]:
         """Returns value and slots after an update."""
         return [np.asarray(r) for r in self._updates[key](*rates, *arrays)]
+
+    def update_all(self, keys: Sequence[str], arguments: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        """Returns value and slots of several variables after an update; each with its rates before its arrays."""
+        results = _joint(tuple(self.rule.programs[key].update for key in keys))(list(map(list, arguments)))
+        return [[np.asarray(r) for r in own] for own in results]
 
     def replay(self, key: str, starts: Array, steps: Array, arrays: Sequence[Array]) -> list[Array]:
         """Returns rows after steps without gradient: row i after those from `starts[i]` on, `steps[i]` of them."""

@@ -254,11 +254,11 @@ class Coordinator:
             self._current().book.release(until, hyper)
             self._changed.notify_all()
 
-    def try_lease(self, task: str, first: int, only: int | None) -> Lease | None:
+    def try_lease(self, task: str, first: int, last: int | None) -> Lease | None:
         """Leases a share to the chief itself, or returns `None`."""
         with self._changed:
             self._check()
-            return self._current().book.lease(task, self._clock(), first, only)
+            return self._current().book.lease(task, self._clock(), first, last)
 
     def done(self, task: str, lease: Lease, report: Report) -> bool:
         """Notes a share that is done, and what its task reports; returns whether it counts."""
@@ -505,15 +505,18 @@ class Coordinator:
             if call.book.is_over(call.epoch.epoch) or call is not self._calls[-1]:
                 return True
             if message.facts.get("wants", True):
-                first, only = message.facts.get("first", 0), message.facts.get("only")
-                lease = call.book.lease(task, self._clock(), first, only)
+                lease = call.book.lease(task, self._clock(), message.facts.get("first", 0), message.facts.get("last"))
             return lease is not None
 
         self._wait_until(message, is_ready)
         if lease is None:
             return self._answer(call, "none")
-        values = [lease.ticket, lease.share, lease.shares, lease.epoch, lease.batch, lease.generation]
-        return self._answer(call, "lease", lease=values, hyper=dict(lease.hyper))
+        tasks = 1 + sum(p.is_connected for name, p in self._peers.items() if name not in self._servers)
+        more = call.book.lease_more(task, self._clock(), int(message.facts.get("most", 1)) - 1, tasks)
+        leases = [
+            [le.ticket, le.share, le.shares, le.epoch, le.batch, le.generation, dict(le.hyper)] for le in (lease, *more)
+        ]
+        return self._answer(call, "lease", leases=leases)
 
     def _exhausted(self, task: str, message: Message) -> Message:
         del task

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lockstep._engine.servers.compiled import Programs, bucket
+from lockstep._engine.servers.buffers import Scratch, aligned, aligned_zeros
+from lockstep._engine.servers.compiled import Programs
 from lockstep._engine.servers.layout import Shard, Variable, dtype_of
 from lockstep._engine.servers.rule import Program
 from lockstep._types import Array
@@ -26,6 +27,7 @@ class Group:
         offsets: By variable, where it begins in the flat arrays.
         arrays: Value and slots: flat and padded, or of their own shapes if the variable is updated whole. They are
             replaced, never written to, so that a reply may still be under way while the next update is computed.
+        size: How many elements the flat arrays have, with what lies between variables.
     """
 
     key: str
@@ -34,6 +36,7 @@ class Group:
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     offsets: dict[str, int] = field(default_factory=dict)
     arrays: list[Array] = field(default_factory=list)
+    size: int = 0
 
     @property
     def is_flat(self) -> bool:
@@ -63,6 +66,7 @@ class Dense:
 
     def __init__(self, variables: Mapping[str, Variable], shards: Sequence[Shard], programs: Programs) -> None:
         self._programs = programs
+        self._scratch = Scratch()
         self.groups: list[Group] = []
         self.group_of: dict[str, Group] = {}
         self.deltas: dict[str, Array] = {}
@@ -78,6 +82,7 @@ class Dense:
                 self._group_of(variable, shape)
         for group in self.groups:
             _allocate(group, {name: variables[name] for name in group.names})
+        self._shapes = {name: group.shapes[name] for name, group in self.group_of.items()}
 
     def _group_of(self, variable: Variable, shape: tuple[int, ...]) -> None:
         key = self._programs.rule.program_of[variable.name]
@@ -86,14 +91,16 @@ class Dense:
         if group is None:
             group = Group(key, program)
             self.groups.append(group)
-        group.offsets[variable.name] = sum(map(math.prod, group.shapes.values()))
+        group.offsets[variable.name] = group.size
         group.shapes[variable.name] = shape
+        # Each begins where XLA takes it without a copy, whatever its dtype: a worker has it so from the answer.
+        group.size += aligned(math.prod(shape))
         group.names.append(variable.name)
         self.group_of[variable.name] = group
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Returns the shapes of the variables that a push has gradients of."""
-        return {name: group.shapes[name] for name, group in self.group_of.items()}
+        return self._shapes
 
     def values(self) -> dict[str, Array]:
         """Returns all variables as they are; later updates do not change what is returned."""
@@ -101,20 +108,23 @@ class Dense:
         return {**parts, **self.deltas}
 
     def update(self, gradients: Mapping[str, Array], rates: Mapping[str, Sequence[Array]]) -> None:
-        """Updates all variables that have gradients."""
-        for group in self.groups:
-            value = group.arrays[0]
-            if group.is_flat:
-                gradient = np.empty_like(value)
-                end = 0
-                for name in group.names:
-                    offset, own = group.offsets[name], gradients[name]
-                    end = offset + own.size
-                    gradient[offset:end].reshape(own.shape)[...] = own
-                gradient[end:] = 0
-            else:
-                gradient = np.asarray(gradients[group.names[0]], value.dtype)
-            group.arrays = self._programs.update(group.key, rates[group.key], [*group.arrays, gradient])
+        """Updates all variables, which all have gradients."""
+        arguments = [[*rates[group.key], *group.arrays, self._gradient(group, gradients)] for group in self.groups]
+        after = self._programs.update_all([group.key for group in self.groups], arguments)
+        for group, arrays in zip(self.groups, after, strict=True):
+            group.arrays = arrays
+
+    def _gradient(self, group: Group, gradients: Mapping[str, Array]) -> Array:
+        """Returns the gradient of a group, in memory that the next one uses again."""
+        value = group.arrays[0]
+        if not group.is_flat:
+            return np.asarray(gradients[group.names[0]], value.dtype)
+        # Between and after the variables it stays zero.
+        gradient = self._scratch.array(group.names[0], value.shape, value.dtype)
+        for name in group.names:
+            offset, own = group.offsets[name], gradients[name]
+            gradient[offset : offset + own.size].reshape(own.shape)[...] = own
+        return gradient
 
     def add(self, differences: Mapping[str, Array]) -> None:
         """Adds differences to the variables of kind "delta"."""
@@ -133,6 +143,7 @@ def _allocate(group: Group, variables: Mapping[str, Variable]) -> None:
             own = shape if slot.shape is None else slot.shape
             group.arrays.append(np.full(own, slot.initial, dtype_of(slot.dtype)))
         return
-    size = bucket(sum(map(math.prod, group.shapes.values())))
-    group.arrays = [np.zeros(size, dtype)]
-    group.arrays += [np.full(size, s.initial, dtype_of(s.dtype)) for s in group.program.slots]
+    group.arrays = [aligned_zeros((group.size,), dtype)]
+    for slot in group.program.slots:
+        group.arrays.append(aligned_zeros((group.size,), dtype_of(slot.dtype)))
+        group.arrays[-1].fill(slot.initial)

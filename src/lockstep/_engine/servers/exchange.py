@@ -3,18 +3,21 @@
 A request holds, in this order: a fixed header; for each table the number of rows that are pushed and pulled; a byte for
 each other shard that tells whether its gradient or difference is there; the scalars; then ids and gradients of the rows
 that are pushed, gradients and differences of other variables, and ids of the rows that are pulled. An answer: a fixed
-header, then the rows that were asked for, then all other variables if there are newer ones. All is little-endian.
+header, then the rows that were asked for, then all other variables if there are newer ones. All is little-endian. Each
+array begins at a multiple of 64 bytes, so that all are read at once, into memory that XLA takes as it is.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from lockstep._engine.servers.layout import Variable
+from lockstep._engine.servers.buffers import aligned, aligned_empty
+from lockstep._engine.servers.layout import Shard, Variable
 from lockstep._engine.servers.messages import EXCHANGE, HEADER, REPLY, Array, ProtocolError, dtype_of, view_of
 from lockstep._engine.servers.requests import JobSpec, Pull, Push, Reply, Status
 
@@ -27,7 +30,42 @@ _PUSHES, _PULLS = 1, 2
 _REPLY = struct.Struct("<BBBxqqI")
 _STATUSES: tuple[Status, ...] = ("ok", "superseded", "late", "waiting")
 _IDS = np.dtype("<i8")
+_BYTES = np.dtype(np.uint8)
 _NO_VERSION = -1
+_ZEROS = bytes(64)
+
+
+class _Table(NamedTuple):
+    """A table on the server: how many rows it has there, and what a row is."""
+
+    name: str
+    rows: int
+    row_shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    row_bytes: int
+
+
+class _Whole(NamedTuple):
+    """A variable that travels whole: the server's rows of it, one range after the other."""
+
+    name: str
+    is_delta: bool
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    nbytes: int
+
+
+def _table_of(variable: Variable, own: Sequence[Shard]) -> _Table:
+    dtype = dtype_of(variable.dtype)
+    rows = sum(s.stop - s.start for s in own if s.variable == variable.name)
+    return _Table(variable.name, rows, variable.row_shape, dtype, math.prod(variable.row_shape) * dtype.itemsize)
+
+
+def _whole_of(variable: Variable, own: Sequence[Shard]) -> _Whole:
+    dtype = dtype_of(variable.dtype)
+    rows = sum(s.stop - s.start for s in own if s.variable == variable.name)
+    shape = (rows, *variable.row_shape) if variable.shape else ()
+    return _Whole(variable.name, variable.kind == "delta", shape, dtype, math.prod(shape) * dtype.itemsize)
 
 
 class ExchangeCodec:
@@ -41,19 +79,16 @@ class ExchangeCodec:
 
     def __init__(self, spec: JobSpec, server: int, hyper: Sequence[str]) -> None:
         own = spec.layout.of_server(server)
-        rows = {shard.variable: 0 for shard in own}
-        for shard in own:
-            rows[shard.variable] += shard.stop - shard.start
-        variables = [v for v in spec.layout.variables if v.name in rows]
-        self._tables = [v for v in variables if v.kind == "rows"]
-        self._others = [v for v in variables if v.kind != "rows"]
-        self._rows = rows
-        self._dtypes = {v.name: dtype_of(v.dtype) for v in variables}
+        names = {shard.variable for shard in own}
+        variables = [v for v in spec.layout.variables if v.name in names]
+        self._tables = [_table_of(v, own) for v in variables if v.kind == "rows"]
+        self._wholes = [_whole_of(v, own) for v in variables if v.kind != "rows"]
         self._hyper = tuple(hyper)
-        self._counts = struct.Struct(f"<{2 * len(self._tables)}I{len(self._others)}B{len(hyper)}d")
+        self._counts = struct.Struct(f"<{2 * len(self._tables)}I{len(self._wholes)}B{len(hyper)}d")
+        self._values_bytes = sum(aligned(w.nbytes) for w in self._wholes)
         # A synchronous server keeps what is pushed until all shares are there.
         self._keeps = spec.mode == "sync"
-        self._buffers: dict[tuple[str, str], Array] = {}
+        self._memory = aligned_empty((0,), _BYTES)
 
     def encode_request(self, push: Push | None, pull: Pull | None, seconds: float) -> Buffers:
         """Returns a request as buffers; arrays are not copied."""
@@ -71,21 +106,20 @@ class ExchangeCodec:
             at_version,
             seconds,
         )
-        pushed = {v.name: push.rows[v.name] for v in self._tables if push and v.name in push.rows}
-        pulled = {v.name: pull.rows[v.name] for v in self._tables if pull and v.name in pull.rows}
-        others = self._others_of(push)
-        counts = [n for v in self._tables for n in (_length(pushed, v.name), len(pulled.get(v.name, ())))]
-        present = [v.name in others for v in self._others]
+        pushed: Mapping[str, tuple[Array, Array]] = push.rows if push else {}
+        pulled: Mapping[str, Array] = pull.rows if pull else {}
+        wholes: list[tuple[_Whole, Array | None]] = [(w, _value_of(push, w)) for w in self._wholes]
+        counts = [n for t in self._tables for n in (_length(pushed, t.name), len(pulled.get(t.name, ())))]
+        present = [value is not None for _, value in wholes]
         hyper = [float(push.hyper.get(name, 0.0)) if push else 0.0 for name in self._hyper]
-        first = header + self._counts.pack(*counts, *present, *hyper)
         arrays: list[Array] = []
-        for variable in self._tables:
-            if variable.name in pushed:
-                ids, gradients = pushed[variable.name]
-                arrays += [_plain(ids, _IDS), _plain(gradients, self._dtypes[variable.name])]
-        arrays += [_plain(others[v.name], self._dtypes[v.name]) for v in self._others if v.name in others]
-        arrays += [_plain(pulled[v.name], _IDS) for v in self._tables if v.name in pulled]
-        return _frame(EXCHANGE, first, arrays)
+        for table in self._tables:
+            if table.name in pushed:
+                ids, gradients = pushed[table.name]
+                arrays += [_plain(ids, _IDS), _plain(gradients, table.dtype)]
+        arrays += [_plain(value, whole.dtype) for whole, value in wholes if value is not None]
+        arrays += [_plain(pulled[t.name], _IDS) for t in self._tables if t.name in pulled]
+        return _frame(EXCHANGE, header + self._counts.pack(*counts, *present, *hyper), arrays)
 
     def decode_request(self, first: bytes | bytearray, size: int, read: Read) -> tuple[Push | None, Pull | None, float]:
         """Returns the push, the pull and the seconds to wait; arrays last until the next request is decoded.
@@ -99,29 +133,29 @@ class ExchangeCodec:
         flags, of_push, of_pull, ticket, share, weight, based_on, newer, at_version, seconds = header
         counts = self._counts.unpack_from(first, _REQUEST.size)
         sizes, counts = counts[: 2 * len(self._tables)], counts[2 * len(self._tables) :]
-        present, hyper = counts[: len(self._others)], counts[len(self._others) :]
+        present, hyper = counts[: len(self._wholes)], counts[len(self._wholes) :]
         expected = self._size_of_request(sizes, present)
         if expected != size:
             raise ProtocolError(f"arrays of {size} bytes in place of {expected}")
+        arrays = _Arrays(self._request_memory(size), read)
         rows: dict[str, tuple[Array, Array]] = {}
-        for number, variable in enumerate(self._tables):
+        for number, table in enumerate(self._tables):
             if count := sizes[2 * number]:
-                ids = self._read("push", variable.name, (count,), _IDS, read)
-                rows[variable.name] = ids, self._read_rows("gradient", variable, count, read)
-        kinds: dict[str, dict[str, Array]] = {"dense": {}, "delta": {}}
-        for variable, is_there in zip(self._others, present, strict=True):
+                ids = arrays.next((count,), _IDS)
+                rows[table.name] = ids, arrays.next((count, *table.row_shape), table.dtype)
+        dense: dict[str, Array] = {}
+        delta: dict[str, Array] = {}
+        for whole, is_there in zip(self._wholes, present, strict=True):
             if is_there:
-                shape = self._shape(variable)
-                dtype = self._dtypes[variable.name]
-                kinds[variable.kind][variable.name] = self._read("dense", variable.name, shape, dtype, read)
+                (delta if whole.is_delta else dense)[whole.name] = arrays.next(whole.shape, whole.dtype)
         wanted: dict[str, Array] = {}
-        for number, variable in enumerate(self._tables):
+        for number, table in enumerate(self._tables):
             if count := sizes[2 * number + 1]:
-                wanted[variable.name] = self._read("pull", variable.name, (count,), _IDS, read)
+                wanted[table.name] = arrays.next((count,), _IDS)
         push = pull = None
         if flags & _PUSHES:
             scalars = dict(zip(self._hyper, hyper, strict=True))
-            push = Push(of_push, ticket, share, weight, scalars, rows, kinds["dense"], kinds["delta"], based_on)
+            push = Push(of_push, ticket, share, weight, scalars, rows, dense, delta, based_on)
         if flags & _PULLS:
             pull = Pull(of_pull, wanted, newer, None if at_version == _NO_VERSION else at_version)
         return push, pull, seconds
@@ -132,13 +166,11 @@ class ExchangeCodec:
         has_dense = is_ok and reply.dense is not None
         status = _STATUSES.index(reply.status)
         first = _REPLY.pack(status, reply.applied, has_dense, reply.version, reply.staleness, len(reply.missing))
-        arrays: list[Array] = [np.asarray(reply.missing, _IDS)]
+        arrays: list[Array] = [np.asarray(reply.missing, _IDS)] if reply.missing else []
         if is_ok and pull is not None:
-            for variable in self._tables:
-                if len(pull.rows.get(variable.name, ())):
-                    arrays.append(_plain(reply.rows[variable.name], self._dtypes[variable.name]))
+            arrays += [_plain(reply.rows[t.name], t.dtype) for t in self._tables if len(pull.rows.get(t.name, ()))]
         if has_dense and reply.dense is not None:
-            arrays += [_plain(reply.dense[v.name], self._dtypes[v.name]) for v in self._others]
+            arrays += [_plain(reply.dense[w.name], w.dtype) for w in self._wholes]
         return _frame(REPLY, first, arrays)
 
     def decode_reply(self, first: bytes | bytearray, size: int, pull: Pull | None, read: Read) -> Reply:
@@ -152,75 +184,77 @@ class ExchangeCodec:
         status, applied, has_dense, version, staleness, missing = _REPLY.unpack(first)
         if status >= len(_STATUSES):
             raise ProtocolError(f"an answer of status {status}")
-        counts = {v.name: len(pull.rows.get(v.name, ())) for v in self._tables} if pull and status == 0 else {}
-        row_bytes = sum(n * self._row_bytes(v) for v in self._tables if (n := counts.get(v.name, 0)))
-        expected = row_bytes + (sum(self._nbytes(v) for v in self._others) if has_dense else 0)
-        expected += missing * _IDS.itemsize
+        wanted = pull.rows if pull and status == 0 else {}
+        counts = [(table, count) for table in self._tables if (count := len(wanted.get(table.name, ())))]
+        expected = sum(aligned(count * table.row_bytes) for table, count in counts)
+        expected += (self._values_bytes if has_dense else 0) + aligned(missing * _IDS.itemsize)
         if expected != size:
             raise ProtocolError(f"an answer of {size} bytes in place of {expected}")
-        shares = np.empty(missing, _IDS)
-        if missing:
-            read(view_of(shares))
-        rows: dict[str, Array] = {}
-        for variable in self._tables:
-            if count := counts.get(variable.name, 0):
-                # New arrays: what a worker has pulled is in use while the next batch's is pulled.
-                rows[variable.name] = np.empty((count, *variable.shape[1:]), self._dtypes[variable.name])
-                read(view_of(rows[variable.name]))
-        dense: dict[str, Array] | None = None
-        if has_dense:
-            dense = {v.name: np.empty(self._shape(v), self._dtypes[v.name]) for v in self._others}
-            for value in dense.values():
-                if value.nbytes:
-                    read(view_of(value))
-        shown = tuple(map(int, shares))
-        return Reply(version, bool(applied), staleness, rows, dense, _STATUSES[status], shown)
-
-    def _others_of(self, push: Push | None) -> Mapping[str, Array]:
-        return {} if push is None else {**push.dense, **push.delta}
+        # New memory: what a worker has pulled is in use while the next batch's is pulled.
+        arrays = _Arrays(aligned_empty((size,), _BYTES), read)
+        shares = tuple(map(int, arrays.next((missing,), _IDS)))
+        rows = {table.name: arrays.next((count, *table.row_shape), table.dtype) for table, count in counts}
+        dense = {w.name: arrays.next(w.shape, w.dtype) for w in self._wholes} if has_dense else None
+        return Reply(version, bool(applied), staleness, rows, dense, _STATUSES[status], shares)
 
     def _size_of_request(self, sizes: Sequence[int], present: Sequence[int]) -> int:
         total = 0
-        for number, variable in enumerate(self._tables):
+        for number, table in enumerate(self._tables):
             pushed, pulled = sizes[2 * number : 2 * number + 2]
             # Ids differ, so there are no more than the shard has rows.
-            if max(pushed, pulled) > self._rows[variable.name]:
-                raise ProtocolError(f"{max(pushed, pulled)} rows of {variable.name}")
-            total += pushed * (_IDS.itemsize + self._row_bytes(variable)) + pulled * _IDS.itemsize
-        return total + sum(self._nbytes(v) for v, there in zip(self._others, present, strict=True) if there)
+            if max(pushed, pulled) > table.rows:
+                raise ProtocolError(f"{max(pushed, pulled)} rows of {table.name}")
+            total += aligned(pushed * _IDS.itemsize) + aligned(pushed * table.row_bytes)
+            total += aligned(pulled * _IDS.itemsize)
+        return total + sum(aligned(w.nbytes) for w, there in zip(self._wholes, present, strict=True) if there)
 
-    def _shape(self, variable: Variable) -> tuple[int, ...]:
-        return (self._rows[variable.name], *variable.shape[1:]) if variable.shape else ()
-
-    def _nbytes(self, variable: Variable) -> int:
-        return int(np.prod(self._shape(variable), dtype=object)) * self._dtypes[variable.name].itemsize
-
-    def _row_bytes(self, variable: Variable) -> int:
-        return int(np.prod(variable.shape[1:], dtype=object)) * self._dtypes[variable.name].itemsize
-
-    def _read_rows(self, what: str, variable: Variable, count: int, read: Read) -> Array:
-        return self._read(what, variable.name, (count, *variable.shape[1:]), self._dtypes[variable.name], read)
-
-    def _read(self, what: str, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], read: Read) -> Array:
-        """Reads an array into memory that the next request uses again."""
-        size = int(np.prod(shape, dtype=object))
-        buffer = np.empty(size, dtype) if self._keeps else self._buffers.get((what, name))
-        if buffer is None or buffer.size < size:
+    def _request_memory(self, size: int) -> Array:
+        """Returns memory for the arrays of a request, which the next one uses again."""
+        if self._keeps:
+            return aligned_empty((size,), _BYTES)
+        if self._memory.size < size:
             # To the next power of two: the numbers of rows differ from batch to batch.
-            buffer = self._buffers[what, name] = np.empty(1 << max(size - 1, 0).bit_length(), dtype)
-        array = buffer[:size].reshape(shape)
-        if array.nbytes:
-            read(view_of(array))
-        return array
+            self._memory = aligned_empty((1 << (size - 1).bit_length(),), _BYTES)
+        return self._memory[:size]
+
+
+class _Arrays:
+    """The arrays of a frame, one after the other, read at once."""
+
+    def __init__(self, memory: Array, read: Read) -> None:
+        self._memory, self._at = memory, 0
+        if memory.size:
+            read(memory.data)
+
+    def next(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Returns the next array."""
+        size, at = math.prod(shape) * dtype.itemsize, self._at
+        self._at += aligned(size)
+        return self._memory[at : at + size].view(dtype).reshape(shape)
 
 
 def _frame(kind: int, first: bytes, arrays: Sequence[Array]) -> Buffers:
-    size = sum(array.nbytes for array in arrays)
-    return [HEADER.pack(kind, len(first), size) + first, *(view_of(array) for array in arrays if array.nbytes)]
+    size = 0
+    buffers: Buffers = [b""]
+    for array in arrays:
+        if nbytes := array.nbytes:
+            buffers.append(view_of(array))
+            if gap := -nbytes % 64:
+                buffers.append(_ZEROS[:gap])
+            size += aligned(nbytes)
+    buffers[0] = HEADER.pack(kind, len(first), size) + first
+    return buffers
 
 
 def _plain(array: Array, dtype: np.dtype[Any]) -> Array:
+    if array.dtype == dtype and array.flags.c_contiguous:
+        return array
     return np.ascontiguousarray(array, dtype).reshape(np.shape(array))
+
+
+def _value_of(push: Push | None, whole: _Whole) -> Array | None:
+    """Returns the gradient or difference of a variable, if the push has one."""
+    return None if push is None else (push.delta if whole.is_delta else push.dense).get(whole.name)
 
 
 def _length(pushed: Mapping[str, tuple[Array, Array]], name: str) -> int:

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep._engine.runtime import authentication, environment, failure, progress
+from lockstep._engine.runtime import authentication, environment, failure, local_devices, progress
 from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.runtime.rendezvous import Roster
 from lockstep._engine.servers.call import Call, Channel, Place
@@ -114,6 +114,7 @@ class Job:
         chief_address = cluster.task_address(chief.type, chief.index)
         secret = authentication.secret_from_environment()
         agreed = agreed_of(cluster)
+        local_devices.share_machine(_tasks_beside(cluster, task))
         incarnation = secrets.token_hex(8)
         own = servers.get(str(task), chief_address if task == chief else "")
         caller = Caller(str(task), own, incarnation, agreed, secret)
@@ -403,3 +404,15 @@ def _restarts_left() -> bool:
 
 def _nothing() -> None:
     """Closes nothing: a thread has no connection."""
+
+
+def _tasks_beside(cluster: ClusterSpec, task: Task) -> int:
+    """Returns how many tasks that train have this task's host in their addresses, this one included."""
+    hosts = [
+        (job, index, cluster.task_address(job, index).rpartition(":")[0])
+        for job in cluster.jobs
+        if job != "evaluator"
+        for index in cluster.task_indices(job)
+    ]
+    own = next((host for job, index, host in hosts if (job, index) == (task.type, task.index)), None)
+    return 1 if own is None else sum(host == own for _, _, host in hosts)

@@ -6,6 +6,7 @@ Source: "div" sharding of `tf.distribute.ParameterServerStrategy`: ranges of axi
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -156,7 +157,7 @@ class Layout:
         """Returns the shards of a variable, in the order of rows."""
         return self._of_variables[name]
 
-    def split_rows(self, name: str, ids: Array) -> list[tuple[Array, Array]]:
+    def split_rows(self, name: str, ids: Array) -> list[tuple[Array | slice, Array]]:
         """Divides ids among the servers.
 
         Args:
@@ -164,7 +165,7 @@ class Layout:
             ids: Rows of the whole table, shape (n,), in any order.
 
         Returns:
-            For each server: the positions in `ids` of those that are its own, and these ids, still of the whole table.
+            For each server: an index of `ids` to those that are its own, and these ids, still of the whole table.
 
         Raises:
             ArgumentError: If an id is no row of the table.
@@ -177,12 +178,14 @@ class Layout:
                 f"Ids of {name!r} are from 0 to {rows - 1}. Received: {int(wrong)}. Give the Embedding an input_dim "
                 "above the largest id, or check how the ids are made."
             )
-        if len(shards) == 1:
-            nothing = np.empty(0, np.intp), np.empty(0, ids.dtype)
-            every = np.arange(ids.size), ids
-            return [every if server == shards[0].server else nothing for server in range(self.num_servers)]
         bounds = np.asarray([s.start for s in shards[1:]], ids.dtype)
-        owner = np.asarray([s.server for s in shards])[np.searchsorted(bounds, ids, side="right")]
+        owners = [s.server for s in shards]
+        if len(set(owners)) == len(owners) and bool((ids[1:] >= ids[:-1]).all()):
+            # Each server has one range, and of ids in order one stretch.
+            ends = dict(zip(owners, itertools.pairwise([0, *np.searchsorted(ids, bounds), ids.size]), strict=True))
+            stretches = [slice(*ends.get(server, (0, 0))) for server in range(self.num_servers)]
+            return [(own, ids[own]) for own in stretches]
+        owner = np.asarray(owners)[np.searchsorted(bounds, ids, side="right")]
         positions = [np.flatnonzero(owner == server) for server in range(self.num_servers)]
         return [(own, ids[own]) for own in positions]
 

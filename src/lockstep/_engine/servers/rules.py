@@ -60,7 +60,19 @@ def rule_of(
 
 def can_be_rows(optimizer: Optimizer, variable: Variable, constraint: Constraint | None = None) -> bool:
     """Returns whether a table can be updated by rows; otherwise it has to be held as "dense"."""
+    _refuse(optimizer)
     return bool(variable.shape) and is_row_wise(trace_update(optimizer, variable, _rows_shape(variable), constraint))
+
+
+def demand_one(optimizer: Optimizer) -> None:
+    """Raises `UnsupportedError` for an optimizer that is made of several."""
+    import keras
+
+    if isinstance(optimizer, getattr(keras.optimizers, "MultiOptimizer", ())):  # Older releases have none.
+        raise UnsupportedError(
+            "Parameter servers take one optimizer for all variables. Received: "
+            f"{type(optimizer).__name__}, which has several. Use one of them, or MultiWorkerMirroredStrategy."
+        )
 
 
 def _refuse(optimizer: Optimizer) -> None:
@@ -73,6 +85,7 @@ def _refuse(optimizer: Optimizer) -> None:
             f"Parameter servers take an optimizer without dynamic loss scaling: {_INNER}. Received: {name}. Give its "
             "inner_optimizer, and train in float32 or mixed_bfloat16."
         )
+    demand_one(optimizer)
     for setting in ("clipnorm", "global_clipnorm"):
         if getattr(optimizer, setting, None):
             raise UnsupportedError(

@@ -12,6 +12,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import jax
+
 from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.servers.closures.store import PREFIX, VariableStore
 from lockstep._engine.servers.connection import Caller, FrameSocket, MessageChannel
@@ -91,7 +93,12 @@ class ServerService:
 
     def serve(self, task: str, incarnation: str, frames: FrameSocket) -> None:
         """Serves a connection until it ends."""
-        del incarnation
+        del task, incarnation
+        # Programs of updates have types of their own; to switch all on for each call costs as much as a small one.
+        with jax.enable_x64(True):
+            self._serve(frames)
+
+    def _serve(self, frames: FrameSocket) -> None:
         codec: ExchangeCodec | None = None
         spec: JobSpec | None = None
         while True:

@@ -64,6 +64,9 @@ class ServerGroup:
         self.links = tuple(links)
         self._check = check
         self.spec: JobSpec | None = None
+        self._variables: dict[str, Variable] = {}
+        # By table: the ids that were divided last, which are pulled first and pushed then, and where they lie.
+        self._splits: dict[str, tuple[Array, list[tuple[Any, Array]]]] = {}
 
     @property
     def layout(self) -> Layout:
@@ -73,7 +76,10 @@ class ServerGroup:
 
     def bind(self, spec: JobSpec) -> None:
         """Sets the layout of all exchanges to come."""
-        self.spec = spec
+        if spec is not self.spec:
+            self.spec = spec
+            self._variables = {v.name: v for v in spec.layout.variables}
+            self._splits = {}
         for link in self.links:
             link.bind(spec)
 
@@ -86,7 +92,10 @@ class ServerGroup:
             Superseded: If a server is of another generation.
             MissingTaskError: If a server does not answer for good, or not within `limit` seconds.
         """
-        requests = {n: (self._part_of_push(push, n), self._part_of_pull(pull, n)) for n in range(len(self.links))}
+        # Of the pushed rows first, which were pulled by the exchange before.
+        pushes = [self._part_of_push(push, n) for n in range(len(self.links))]
+        pulls = [self._part_of_pull(pull, n) for n in range(len(self.links))]
+        requests = dict(enumerate(zip(pushes, pulls, strict=True)))
         replies: dict[int, Reply] = {}
         generation = (push or pull or Pull(0)).generation
         began = time.monotonic()
@@ -230,13 +239,19 @@ class ServerGroup:
             raise Superseded(f"{superseded} is of another generation")
         return failed
 
+    def _split(self, name: str, ids: Array) -> list[tuple[Any, Array]]:
+        known = self._splits.get(name)
+        if known is None or known[0] is not ids:
+            known = self._splits[name] = ids, self.layout.split_rows(name, ids)
+        return known[1]
+
     def _part_of_push(self, push: Push | None, server: int) -> Push | None:
         if push is None:
             return None
         rows: dict[str, tuple[Array, Array]] = {}
         for name, (ids, gradients) in push.rows.items():
-            positions, _ = self.layout.split_rows(name, ids)[server]
-            rows[name] = ids[positions], gradients[positions]
+            positions, own = self._split(name, ids)[server]
+            rows[name] = own, gradients[positions]
         dense = {n: p for n, g in push.dense.items() if (p := self._own(g, server, n)) is not None}
         delta = {n: p for n, g in push.delta.items() if (p := self._own(g, server, n)) is not None}
         return Push(
@@ -246,10 +261,12 @@ class ServerGroup:
     def _part_of_pull(self, pull: Pull | None, server: int) -> Pull | None:
         if pull is None:
             return None
-        rows = {name: ids[self.layout.split_rows(name, ids)[server][0]] for name, ids in pull.rows.items()}
+        rows = {name: self._split(name, ids)[server][1] for name, ids in pull.rows.items()}
         return Pull(pull.generation, rows, pull.dense_newer_than, pull.at_version)
 
     def _merge(self, replies: Mapping[int, Reply], pull: Pull | None) -> Reply:
+        if len(replies) == 1:
+            return replies[0]
         # The oldest of the servers' versions: a task must not believe that it has what one of them has not.
         version = min(reply.version for reply in replies.values())
         applied = all(reply.applied for reply in replies.values())
@@ -257,9 +274,9 @@ class ServerGroup:
         rows: dict[str, Array] = {}
         for name, ids in (pull.rows if pull else {}).items():
             variable = self._variable(name)
-            rows[name] = np.empty((len(ids), *variable.shape[1:]), _dtype(variable))
-            for server, (positions, _) in enumerate(self.layout.split_rows(name, ids)):
-                if len(positions):
+            rows[name] = np.empty((len(ids), *variable.row_shape), _dtype(variable))
+            for server, (positions, own) in enumerate(self._split(name, ids)):
+                if len(own):
                     rows[name][positions] = replies[server].rows[name]
         dense: dict[str, Array] | None = None
         for server, reply in replies.items():
@@ -289,25 +306,24 @@ class ServerGroup:
         """Returns a server's rows of a variable, in order; `None` if it has none."""
         if name == "iterations":  # The optimizer's count of steps, which every server has.
             return np.asarray(value)
-        shards = [s for s in self._shards(name) if s.server == server]
+        every = self._shards(name)
+        shards = [s for s in every if s.server == server]
         if not shards:
             return None
         value = np.asarray(value)
-        if not value.ndim:
+        if not value.ndim or len(every) == 1:
             return value
         parts = [value[s.start : s.stop] for s in shards]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _shards(self, name: str) -> list[Shard]:
-        variable = self._variable(name).name
-        return [shard for shard in self.layout.shards if shard.variable == variable]
+    def _shards(self, name: str) -> Sequence[Shard]:
+        return self.layout.shards_of(self._variable(name).name)
 
     def _variable(self, name: str) -> Variable:
         """Returns the variable `name`, or the one of which that is a slot."""
-        variables = {v.name: v for v in self.layout.variables}
-        while name not in variables and "/" in name:
+        while name not in self._variables and "/" in name:
             name = name.rpartition("/")[0]  # A variable's own name has slashes, too.
-        return variables[name]
+        return self._variables[name]
 
 
 def _dtype(variable: Variable) -> np.dtype[Any]:

@@ -187,14 +187,13 @@ class ServerState:
         ]
         try:
             # Rows are made, and brought up to date, before the first of them changes.
-            for name, (ids, _) in total.rows.items():
-                self._tables[name].touch(ids)
+            places = {name: self._tables[name].touch(ids) for name, (ids, _) in total.rows.items()}
             now = self._iterations
             dense = self._dense.values() if spec.mode == "sync" else {}
             rates = {key: clock.advance(now, self._hyper) for key, clock in self._programs.rates.items()}
-            for name, (ids, gradients) in total.rows.items():
+            for name, (_, gradients) in total.rows.items():
                 table = self._tables[name]
-                table.push(ids, gradients, rates[table.key], now)
+                table.push(places[name], gradients, rates[table.key], now)
             if spec.rule.program_of:
                 self._dense.update(total.dense, rates)
             self._dense.add(total.delta)

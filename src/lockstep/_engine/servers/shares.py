@@ -65,10 +65,10 @@ def check_push(push: Push, spec: JobSpec, dense: Dense, tables: Mapping[str, Tab
     if not push.weight and not (push.dense or push.delta or push.rows):
         return  # A share without rows of the batch.
     shapes = dense.shapes()
-    if set(push.dense) != set(shapes):
+    if push.dense.keys() != shapes.keys():
         _refuse(push, f"gradients of {sorted(set(push.dense) ^ set(shapes))[:4]} too many or too few")
     for name, shape in shapes.items():
-        if tuple(push.dense[name].shape) != shape:
+        if push.dense[name].shape != shape:
             _refuse(push, f"a gradient of shape {tuple(push.dense[name].shape)} for {name!r}, which has {shape} here")
     for name, difference in push.delta.items():
         if name not in dense.deltas or difference.shape != dense.deltas[name].shape:

@@ -174,14 +174,14 @@ class TicketBook:
             self._hypers.append((until, dict(hyper or {})))
             self._until = until
 
-    def lease(self, worker: str, now: float, first: int = 0, only: int | None = None) -> Lease | None:
+    def lease(self, worker: str, now: float, first: int = 0, last: int | None = None) -> Lease | None:
         """Leases a share to `worker`: one that was lost, else the next, else one whose lessee is slow.
 
         Args:
             worker: The name of the task.
             now: Seconds by any clock that does not go back.
             first: The first ticket that the task can compute: its reader does not go back.
-            only: The only ticket that it can compute; any if `None`.
+            last: The last ticket that it can compute; any if `None`.
 
         Returns:
             The lease, or `None` if there is nothing to do now.
@@ -189,7 +189,7 @@ class TicketBook:
         span = self._span
         if span is None or self.is_paused:
             return None
-        chosen = self._lost(first, only) or self._fresh(span, first, only) or self._slow(worker, now, first, only)
+        chosen = self._lost(first, last) or self._fresh(span, first, last) or self._slow(worker, now, first, last)
         if chosen is None:
             return None
         ticket, share = chosen
@@ -206,6 +206,26 @@ class TicketBook:
             generation=self.generation,
             hyper=self._hyper_of(ticket),
         )
+
+    def lease_more(self, worker: str, now: float, most: int, tasks: int) -> list[Lease]:
+        """Leases the tickets that come next to `worker`, which has just got one, so that it asks less often.
+
+        None where staleness is bounded or rounds have shares: what waits at one task would hold others up. Near the end
+        of what is released each task gets its part.
+
+        Args:
+            worker: The name of the task.
+            now: Seconds by any clock that does not go back.
+            most: How many it wants.
+            tasks: How many tasks compute.
+        """
+        span, (ticket, _) = self._span, self._next
+        if span is None or self._shares > 1 or self._ahead < WINDOW - 1:
+            return []
+        end = self._until if span.end is None else min(self._until, span.end)
+        most = min(most, WINDOW // (2 * tasks), -(-(end - ticket) // (2 * tasks)))
+        leases = [self.lease(worker, now, ticket) for _ in range(most) if self._fresh(span, ticket, None) is not None]
+        return [lease for lease in leases if lease is not None]
 
     def done(self, worker: str, generation: int, ticket: int, share: int, now: float) -> bool:
         """Notes that a share is applied on every server.
@@ -299,30 +319,30 @@ class TicketBook:
                 listing.setdefault(worker, []).append(ticket)
         return listing
 
-    def _candidates(self, first: int, only: int | None) -> list[tuple[int, int, _Share]]:
+    def _candidates(self, first: int, last: int | None) -> list[tuple[int, int, _Share]]:
         """Returns the shares of open tickets that a task can compute, the oldest first."""
-        tickets = [t for t in sorted(self._open) if t >= first] if only is None else [only]
+        tickets = [t for t in sorted(self._open) if t >= first and (last is None or t <= last)]
         return [(t, number, share) for t in tickets for number, share in enumerate(self._open.get(t, ()))]
 
-    def _lost(self, first: int, only: int | None) -> tuple[int, int] | None:
-        for ticket, number, share in self._candidates(first, only):
+    def _lost(self, first: int, last: int | None) -> tuple[int, int] | None:
+        for ticket, number, share in self._candidates(first, last):
             # Shares beyond the next were never leased: they come in order.
             if share.is_lost and (ticket, number) < self._next:
                 return ticket, number
         return None
 
-    def _fresh(self, span: _Span, first: int, only: int | None) -> tuple[int, int] | None:
+    def _fresh(self, span: _Span, first: int, last: int | None) -> tuple[int, int] | None:
         ticket, _ = self._next
-        if ticket < first or (only is not None and only != ticket):
+        if ticket < first or (last is not None and ticket > last):
             return None
         is_open = ticket < self._until and (span.end is None or ticket < span.end)
         return self._next if is_open and ticket - self.applied <= self._ahead else None
 
-    def _slow(self, worker: str, now: float, first: int, only: int | None) -> tuple[int, int] | None:
+    def _slow(self, worker: str, now: float, first: int, last: int | None) -> tuple[int, int] | None:
         if not self._durations:
             return None  # The first takes as long as compilation does.
         patience = max(_SLOW_SECONDS, _SLOW_FACTOR * statistics.median(self._durations))
-        for ticket, number, share in self._candidates(first, only):
+        for ticket, number, share in self._candidates(first, last):
             lessees = share.lessees
             is_open = bool(lessees) and worker not in lessees and len(lessees) < _MAX_LESSEES
             if is_open and now - max(lessees.values()) > patience:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,10 @@ from lockstep._engine.servers.rule import Slot
 from lockstep._engine.step import jaxprs
 from lockstep._types import Array, Jaxpr, Optimizer
 from lockstep._types import Variable as KerasVariable
+from lockstep.errors import UnsupportedError
 
+# What no optimizer's slot begins with, exact in each float type.
+_UNLIKELY = 37.0
 Constraint = Callable[[Array], Array]
 Update = Callable[..., tuple[Array, ...]]
 
@@ -82,13 +86,17 @@ def trace_update(
     with contextlib.ExitStack() as scopes:
         for part in scope:
             scopes.enter_context(keras.name_scope(part))
-        template = keras.Variable(np.zeros(tuple(shape), dtype_of(variable.dtype)), dtype=variable.dtype, name=name)
+        # No two elements are alike, and none is what a slot begins with, so that a copy of the variable is seen.
+        values = _UNLIKELY + np.arange(math.prod(shape)).reshape(tuple(shape))
+        template = keras.Variable(values.astype(dtype_of(variable.dtype)), dtype=variable.dtype, name=name)
     template.constraint = constraint
     _decide_weight_decay(optimizer, own, variable.name, template)
     own.build([template])
     fixed = [own.iterations if not own.gradient_accumulation_steps else own._iterations]
     hyper: list[KerasVariable] = [own._learning_rate] if is_hyper(optimizer) else []
     others = [v for v in own.variables if not any(v is known for known in [*fixed, *hyper])]
+    for slot in others:
+        _demand_constant(slot, template, optimizer)
     # A scalar belongs to the step unless the variable is so small that it is one of its slots.
     slots = [v for v in others if v.shape or not shape]
     scalars = [v for v in others if v.shape == () and shape]
@@ -131,6 +139,18 @@ def _slot_of(slot: KerasVariable, variable: Variable) -> Slot:
     name = slot.name.removeprefix(variable.name.replace("/", "_") + "_")
     values = np.asarray(slot.value).ravel()
     return Slot(name, tuple(slot.shape), str(slot.dtype), float(values[0]) if values.size else 0.0)
+
+
+def _demand_constant(slot: KerasVariable, template: KerasVariable, optimizer: Optimizer) -> None:
+    """Raises `UnsupportedError` for a slot that begins with anything but one number: servers make slots of that."""
+    values, first = np.asarray(slot.value).ravel(), np.asarray(template.value).ravel()
+    if values.size and ((values != values[0]).any() or values[0] == first[0]):
+        name = type(optimizer).__name__
+        raise UnsupportedError(
+            "Servers make an optimizer's variables of one number each, for rows that nobody has touched yet. Received: "
+            f"{name}, whose {slot.path!r} begins with the values of the weights. Use another optimizer, such as AdamW, "
+            "or MultiWorkerMirroredStrategy."
+        )
 
 
 def _decide_weight_decay(optimizer: Optimizer, own: Optimizer, name: str, template: KerasVariable) -> None:

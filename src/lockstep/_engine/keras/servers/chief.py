@@ -7,10 +7,11 @@ import glob
 import os
 import shutil
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 from keras.src import backend
 
@@ -26,20 +27,37 @@ from lockstep._engine.keras.servers.ticket_client import LOG, METRIC, TicketClie
 from lockstep._engine.keras.servers.ticket_program import TicketProgram
 from lockstep._engine.servers.batch_shares import seeds_for
 from lockstep._engine.servers.call import Call
-from lockstep._engine.servers.chief_tickets import ChiefTickets
+from lockstep._engine.servers.chief_tickets import Applied, ChiefTickets
 from lockstep._engine.servers.requests import JobSpec, Pull
 from lockstep._engine.servers.ticket_exchange import STALENESS
+from lockstep._engine.servers.tickets import WINDOW
 from lockstep._engine.step.batches import Outputs
 from lockstep._types import Array, Batch
+from lockstep.errors import Preempted
 
 # Leases run so far ahead of the chief's loop: enough for many workers, and reports that wait take little memory.
 _AHEAD = 64
+# The loop may be so many bytes of batches ahead of the updates, and no more batches than may be leased.
+_BEHIND_BYTES = 64 << 20
 # What the directory of a cut is called, before the number of its ticket; and how many stay.
 CUT = "servers-"
 _KEPT = 3
 # Of variables that travel whole nothing is wanted.
 _NEWER_THAN_ANY = 1 << 62
 Report = Mapping[str, Array]
+
+
+@dataclass
+class _Totals:
+    """What an epoch has come to.
+
+    Attributes:
+        metrics: The metrics' variables; `None` before its first step.
+        logs: What the last step has logged itself, if it logs anything but metrics.
+    """
+
+    metrics: list[np.ndarray] | None = None
+    logs: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 class ChiefTraining:
@@ -56,6 +74,7 @@ class ChiefTraining:
         cut_directory: Where servers write their shards when a backup is saved; `None` without backups.
         restore_from: The cut that servers begin from; `None` to begin with the chief's values.
         horizon: Returns how many steps may follow before something must happen between two of them, given the step.
+        is_watched: Whether something acts after each step, and must find its update applied.
         staleness: How many updates each update of this epoch has missed.
     """
 
@@ -72,14 +91,14 @@ class ChiefTraining:
         self._tickets: ChiefTickets | None = None
         self._marks: dict[str, tuple[Any, Deferred]] = {}
         self._snapshot: tuple[int, dict[str, Array]] | None = None
-        self._metrics: list[np.ndarray] | None = None
-        self._logs: dict[str, Any] = {}
+        self._totals = _Totals()
         self._epoch: dict[str, Any] | None = None
         self._before: list[tuple[Any, Any]] = []
         self.cut_directory: str | None = None
         self.restore_from: str | None = None
         self._cuts: list[str] = []
         self.horizon: Callable[[int], int] = lambda step: 1
+        self.is_watched = True
         self.staleness: list[int] = []
         self.extra: dict[str, Any] = {}
 
@@ -108,11 +127,12 @@ class ChiefTraining:
     def begin_epoch(self, epoch: int, first_batch: int, batches: int | None, extra: Any) -> None:
         """Begins an epoch, as soon as its first batch is there."""
         self._epoch = {"epoch": epoch, "first_batch": first_batch, "batches": batches, "extra": extra}
-        self._metrics, self.staleness = None, []
+        self._totals, self.staleness = _Totals(), []
 
     def end_epoch(self, batches: int) -> None:
         """Ends an epoch of so many batches, all of which are applied."""
         if self._tickets is not None and self._epoch is None:
+            self.settle()
             self._call.end_epoch(batches)
 
     def train(self, batch: Batch) -> Outputs:
@@ -124,9 +144,25 @@ class ChiefTraining:
             self._epoch = None
         self._push_changes()
         tickets = self._opened_tickets
-        reports = tickets.step(batch, self.horizon(tickets.steps), self._hyper())
-        self._snapshot = None
-        return self._account(tickets.next - 1, batch, reports)
+        horizon = self.horizon(tickets.steps)
+        # Before what is between two steps, such as a backup, all of them are applied.
+        behind = min(self._behind(batch), horizon - 1)
+        self._account(tickets.submit(batch, horizon, self._hyper(), behind))
+        totals = self._totals
+        # No arrays on devices, for which the loop would wait.
+        return Outputs(None, None, lambda _: self._shown(totals))
+
+    def settle(self) -> None:
+        """Waits until the updates of all steps are applied."""
+        if self._tickets is not None:
+            self._account(self._tickets.settle())
+
+    def _behind(self, batch: Batch) -> int:
+        """Returns how many steps the loop may be ahead of the updates."""
+        if self.is_ordered or self.is_watched:
+            return 0
+        size = sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(batch))
+        return min(WINDOW, _BEHIND_BYTES // max(size, 1))
 
     def _begin(self, epoch: int, first_batch: int, batches: int | None, extra: Any) -> None:
         assert self._training is not None
@@ -254,37 +290,41 @@ class ChiefTraining:
 
     # ---- Metrics, logs and random generators ----
 
-    def _account(self, ticket: int, batch: Batch, reports: Sequence[Report]) -> Outputs:
-        model = self._model
-        if self._metrics is None:
+    def _account(self, applied: Sequence[Applied]) -> None:
+        """Adds up what tasks have reported of steps."""
+        if applied:
+            self._snapshot = None
+        totals = self._totals
+        if totals.metrics is None:
             # Not reset: an epoch may go on in the middle, from a backup.
-            self._metrics = [np.asarray(v) for v in model.metrics_variables]
-        totals = self._metrics
-        logs: dict[str, Any] = {}
-        shared = [r for r in reports if any(k.startswith(METRIC) for k in r) or len(r) > 1]
-        for report in reports:
-            self._opened_tickets.check_data(ticket, batch, report)
-            self.staleness.append(int(report[STALENESS]))
-            totals = [t + report[k] if (k := f"{METRIC}{i}") in report else t for i, t in enumerate(totals)]
-            for key, value in report.items():
-                if key.startswith(LOG):
-                    name = key.removeprefix(LOG)
-                    logs[name] = logs.get(name, 0) + np.asarray(value) / len(shared)
-        self._metrics, self._logs = totals, logs
-        # No arrays on devices, for which the loop would wait.
-        return Outputs(None, None, lambda _: self._shown(totals, logs))
+            totals.metrics = [np.asarray(v) for v in self._model.metrics_variables]
+        for ticket, batch, reports in applied:
+            logs: dict[str, Any] = {}
+            shared = [r for r in reports if any(k.startswith(METRIC) for k in r) or len(r) > 1]
+            for report in reports:
+                self._opened_tickets.check_data(ticket, batch, report)
+                self.staleness.append(int(report[STALENESS]))
+                totals.metrics = [
+                    t + report[k] if (k := f"{METRIC}{i}") in report else t for i, t in enumerate(totals.metrics)
+                ]
+                for key, value in report.items():
+                    if key.startswith(LOG):
+                        name = key.removeprefix(LOG)
+                        logs[name] = logs.get(name, 0) + np.asarray(value) / len(shared)
+            totals.logs = logs
 
-    def _shown(self, metrics: Sequence[Array], logs: dict[str, Any]) -> dict[str, Any]:
-        """Returns the logs of a step: the results of metrics, or what a step of the model's own has logged."""
-        if logs:
-            return logs
-        with backend.StatelessScope(state_mapping=list(zip(self._model.metrics_variables, metrics, strict=True))):
+    def _shown(self, totals: _Totals) -> dict[str, Any]:
+        """Returns logs of the epoch up to the last step that is applied: of metrics, or what its step has logged."""
+        if totals.logs:
+            return totals.logs
+        mapping = list(zip(self._model.metrics_variables, totals.metrics or (), strict=False))
+        with backend.StatelessScope(state_mapping=mapping):
             return self._model.get_metrics_result()
 
     def sync(self) -> None:
         """Assigns metrics, random states and the number of updates to the model's variables."""
         model = self._model
-        for variable, value in zip(model.metrics_variables, self._metrics or (), strict=False):
+        for variable, value in zip(model.metrics_variables, self._totals.metrics or (), strict=False):
             variable.assign(value)
         training = self._training
         if training is None or self._tickets is None:
@@ -303,6 +343,11 @@ class ChiefTraining:
         attributes["jax_state_sync"] = self.sync
         try:
             yield
+            self.settle()
+        except Preempted:
+            # What is saved next is the state after all steps of the loop.
+            self.settle()
+            raise
         finally:
             if before is None:
                 del attributes["jax_state_sync"]

@@ -30,6 +30,7 @@ class ServersFit(ModelFit):
         else:
             # Callbacks of batches do not hold asynchronous training up; a save does.
             self.training.horizon = lambda step: recovery.max_steps(first + step) or _ANY
+        self.training.is_watched = listener.looks_at_steps
         extra = {"random": random_state.snapshot(), "data": self.feed.position()}
         self.training.begin_epoch(epoch, first, self.feed.num_batches, extra)
         return listener

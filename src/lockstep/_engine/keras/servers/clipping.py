@@ -8,6 +8,7 @@ from typing import Any
 
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
+from lockstep._engine.servers.rules import demand_one
 from lockstep.errors import UnsupportedError
 
 _CLIPS = ("clipnorm", "global_clipnorm", "clipvalue")
@@ -21,6 +22,7 @@ def check_optimizer(optimizer: Any, shares: int) -> None:
             f"{type(optimizer).__name__}. Use the policy mixed_bfloat16, which needs no loss scale, or "
             "MultiWorkerMirroredStrategy."
         )
+    demand_one(optimizer)
     clip = next((name for name in _CLIPS if getattr(optimizer, name, None)), None)
     if clip is None:
         return

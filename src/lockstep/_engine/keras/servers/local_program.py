@@ -54,11 +54,11 @@ class LocalProgram(HostProgram):
             if isinstance(variable, Table) and place not in plan.rows:
                 trainable[place] = np.asarray(variable.value)
         inputs = self._inputs(trainable, plan.draws)
-        needed = program.needed(batch, inputs)
+        needed = program.needed(plan, batch, inputs)
         for place, each in needed.items():
             rows = self._model.trainable_variables[place].rows(each.ids)
             trainable[place] = each.window(rows)
-        results = program(batch, needed, inputs)
+        results = program(plan, batch, needed, inputs)
         self._steps, self._draws = self._steps + 1, plan.draws
         if self._is_prediction:
             return Outputs(results["logs"], None, jax.device_get), state

@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
 import numpy as np
 
 from lockstep._engine.input.samples import Sample
-from lockstep._engine.keras.replica_step import is_seed
 from lockstep._engine.keras.servers.held import HeldModel
 from lockstep._engine.keras.servers.lookups import Needed
-from lockstep._engine.keras.servers.ticket_program import Inputs, TicketProgram
+from lockstep._engine.keras.servers.ticket_program import Inputs, Plan, TicketProgram
 from lockstep._engine.servers.batch_shares import seeds_for, share_of
 from lockstep._engine.servers.call import Call
 from lockstep._engine.servers.requests import Push, Reply
@@ -79,6 +77,8 @@ class TicketClient:
         self._kinds = {v.name: v.kind for v in held.variables}
         self._exchange = TicketExchange(call, training.is_synchronous)
         self._metrics = reset_values(model)
+        slots = model.optimizer.variables
+        self._numbers = {i: (name, slots[i].dtype) for i, name in program.optimizer_numbers().items()}
         self.compares_data = False
         self._logs_are_metrics: bool | None = None
 
@@ -95,13 +95,15 @@ class TicketClient:
             self.flush()
             self._exchange.push(lease, self._push_of(lease, 0.0, {}, {}, {}), {})
             return
-        if self._program.plan(part).ids_need_state and self._exchange.pull(lease, {}) is None:
+        program, plan = self._program, self._program.plan(part)
+        if plan.ids_need_state and self._exchange.pull(lease, {}) is None:
             return
-        needed = self._program.needed(part, self._inputs(lease, part, {}))
+        needed = program.needed(plan, part, self._inputs(lease, plan, {}))
         reply = self._exchange.pull(lease, self._pulled(needed))
         if reply is None:
             return
-        results = jax.device_get(self._program(part, needed, self._inputs(lease, part, self._windows(needed, reply))))
+        inputs = self._inputs(lease, plan, self._windows(needed, reply))
+        results = program.on_host(program(plan, part, needed, inputs))
         report = self._report(results)
         if self.compares_data:
             report[CHECKSUM] = np.asarray(Sample(batch, lease.batch).checksum, np.int64)
@@ -133,27 +135,19 @@ class TicketClient:
             found[place] = each.window(rows)
         return found
 
-    def _inputs(self, lease: Lease, batch: Batch, windows: Mapping[int, Array]) -> Inputs:
-        training, held, model = self.training, self._held, self._model
-        is_whole = training.shares == 1
-        draws = self._program.plan(batch).draws
-        seeds = iter(seeds_for(training.seeds, draws, lease.ticket - training.first_ticket, lease.share, is_whole))
+    def _inputs(self, lease: Lease, plan: Plan, windows: Mapping[int, Array]) -> Inputs:
+        training, dense = self.training, self._exchange.dense
+        step = lease.ticket - training.first_ticket
         trainable: list[Any] = [
-            windows[i] if i in windows else self._exchange.dense.get(name, 0) for i, name in enumerate(held.trainable)
+            windows[i] if i in windows else dense.get(name, 0) for i, name in enumerate(self._held.trainable)
         ]
-        for place, name in enumerate(held.trainable):
-            if self._kinds[name] == "rows" and place not in windows and windows:
-                trainable[place] = self._call.read(name)
-        others = [
-            next(seeds) if is_seed(v) else self._exchange.dense.get(name or "", 0)
-            for v, name in zip(model.non_trainable_variables, held.non_trainable, strict=True)
-        ]
-        steps = training.iterations + lease.ticket - training.first_ticket
-        numbers = {"iterations": steps, "learning_rate": lease.hyper.get("learning_rate", 0.0)}
-        optimizer = {
-            i: np.asarray(numbers[name], model.optimizer.variables[i].dtype)
-            for i, name in self._program.optimizer_numbers().items()
-        }
+        for place in self._held.rows:
+            if place not in windows and windows:
+                trainable[place] = self._call.read(self._held.trainable[place])
+        seeds = iter(seeds_for(training.seeds, plan.draws, step, lease.share, training.shares == 1))
+        others = [next(seeds) if name is None else dense.get(name, 0) for name in self._held.non_trainable]
+        numbers = {"iterations": training.iterations + step, "learning_rate": lease.hyper.get("learning_rate", 0.0)}
+        optimizer = {i: np.asarray(numbers[name], dtype) for i, (name, dtype) in self._numbers.items()}
         return Inputs(trainable, others, optimizer, self._metrics)
 
     def _gradients(self, lease: Lease, weight: float, needed: Mapping[int, Needed], results: PyTree) -> Push:

@@ -95,6 +95,7 @@ class TicketProgram:
         self._compiler = Compiler(replicas)
         self._tables = tables_of(model)
         self._plans: dict[Any, Plan] = {}
+        self._slots = len(model.optimizer.variables) if method == "train_step" else 0
 
     # ---- What a batch needs ----
 
@@ -109,13 +110,12 @@ class TicketProgram:
             self._plans[key] = self._make_plan(batch)
         return self._plans[key]
 
-    def needed(self, batch: Batch, inputs: Inputs) -> dict[int, Needed]:
+    def needed(self, plan: Plan, batch: Batch, inputs: Inputs) -> dict[int, Needed]:
         """Returns the rows that a batch needs, by the places of tables."""
-        plan = self.plan(batch)
         if not plan.rows:
             return {}
-        found = jax.device_get(plan.ids(self._state(inputs), batch))
-        return {i: needed_rows(self._tables[i].shape[0], found.get(i, ())) for i in plan.rows}
+        found = plan.ids.of_leaves([*self._state(inputs), *jax.tree.leaves(batch)])
+        return {i: needed_rows(self._tables[i].shape[0], list(map(np.asarray, found.get(i, ())))) for i in plan.rows}
 
     def _make_plan(self, batch: Batch) -> Plan:
         tables, places = list(self._tables.values()), list(self._tables)
@@ -185,21 +185,26 @@ class TicketProgram:
 
     # ---- The step ----
 
-    def __call__(self, batch: Batch, needed: Mapping[int, Needed], inputs: Inputs) -> PyTree:
+    def __call__(self, plan: Plan, batch: Batch, needed: Mapping[int, Needed], inputs: Inputs) -> PyTree:
         """Runs the step on a batch.
 
         Returns:
             A dict: for a step of training "gradients" by place (`None` where there is none), "changes" of
             non-trainable variables by place; and "metrics" (what it has added to them), "logs" or "outputs".
         """
-        compiled = self._compiled(batch, needed)
-        positions = {i: list(each.positions) for i, each in needed.items()}
+        compiled = self._compiled(plan, batch, needed)
+        positions = [rows for i in sorted(needed) for rows in needed[i].positions]
         if self._replicas.count > 1:
             batch = self._placed(batch)
-        return compiled.part(self._state(inputs), batch, positions)
+        return compiled.part.of_leaves([*self._state(inputs), *jax.tree.leaves(batch), *positions])
 
-    def _compiled(self, batch: Batch, needed: Mapping[int, Needed]) -> _Compiled:
-        plan = self.plan(batch)
+    def on_host(self, results: PyTree) -> PyTree:
+        """Returns results of a step as arrays of the host."""
+        # jax.device_get costs twice as much, which copies from a device need: they are all begun before the first ends.
+        is_here = self._compiler.platform == "cpu"
+        return jax.tree.map(np.asarray, results) if is_here else jax.device_get(results)
+
+    def _compiled(self, plan: Plan, batch: Batch, needed: Mapping[int, Needed]) -> _Compiled:
         sizes = {i: each.size for i, each in needed.items()}
         key = tuple(sorted(sizes.items()))
         if key in plan.programs:
@@ -294,11 +299,11 @@ class TicketProgram:
         ]
         return (trainable, *others)
 
-    def _state(self, inputs: Inputs) -> Any:
-        slots = self._model.optimizer.variables if self._method == "train_step" else []
+    def _state(self, inputs: Inputs) -> list[Any]:
+        """Returns the variables one after the other, as `_shapes` has them in groups."""
         # Of slots only their number counts: no program takes them.
-        optimizer = [inputs.optimizer.get(i, 0) for i in range(len(slots))]
-        return list(inputs.trainable), list(inputs.non_trainable), optimizer, list(inputs.metrics)
+        optimizer = [inputs.optimizer.get(i, 0) for i in range(self._slots)]
+        return [*inputs.trainable, *inputs.non_trainable, *optimizer, *inputs.metrics]
 
     def _seeds(self, values: Sequence[Any]) -> list[Any]:
         variables = self._model.non_trainable_variables
@@ -318,4 +323,4 @@ def _only_changes(results: PyTree, changed: frozenset[int]) -> PyTree:
 
 def _signature(batch: Batch) -> Any:
     leaves, structure = jax.tree.flatten(batch)
-    return structure, tuple((np.shape(a), str(a.dtype)) for a in leaves)
+    return structure, tuple((a.shape, a.dtype) for a in leaves)
