@@ -152,10 +152,6 @@ def test_a_program_that_xla_divides_calls_it_in_shards_alone() -> None:
     mesh = Mesh(np.asarray(jax.devices("cpu")[:1]), ("replica",))
     over = PartitionSpec("replica"), PartitionSpec()
     specs: dict[str, Any] = {"in_specs": over, "out_specs": PartitionSpec(), "check_vma": False}
-        "in_specs": (PartitionSpec("replica"), PartitionSpec()),
-        "out_specs": PartitionSpec(),
-        "check_vma": False,
-    }
     shards = jax.shard_map(lambda x, kernel: convolution()(x, kernel)[1][1], mesh=mesh, **specs)
     assert NAME in jax.jit(backends.apply_passes("cpu", shards, is_divided=True)).lower(x, kernel).as_text()
 
