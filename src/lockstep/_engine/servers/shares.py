@@ -42,6 +42,10 @@ def _weighted(array: Array, weight: float) -> Array:
 
 
 def _sum_of_arrays(parts: Sequence[tuple[Array, float]]) -> Array:
+    dtype = parts[0][0].dtype
+    if dtype.kind in "iu":
+        # A weight is no integer: a counter that every share has raised by 1 is raised by 1.
+        return np.rint(sum(array.astype(np.float64) * weight for array, weight in parts)).astype(dtype)
     total = _weighted(*parts[0])
     for part in parts[1:]:
         total = total + _weighted(*part)
