@@ -29,9 +29,44 @@ _PARITY = np.uint32(0x1BD11BDA)
 # What draws numbers in `jax.random`: operations on each number, and on keys. A function with anything else in it (a
 # sum, a product) is no draw but uses one.
 _OF_EACH_NUMBER = frozenset(
-    "add and bitcast_convert_type broadcast_in_dim convert_element_type div eq erf erf_inv exp ge gt le log log1p lt "
-    "max min mul ne neg nextafter not or pow rem select_n shift_left shift_right_logical sign sqrt squeeze slice "
-    "stop_gradient sub xor".split()
+    [
+        "add",
+        "and",
+        "bitcast_convert_type",
+        "broadcast_in_dim",
+        "convert_element_type",
+        "div",
+        "eq",
+        "erf",
+        "erf_inv",
+        "exp",
+        "ge",
+        "gt",
+        "le",
+        "log",
+        "log1p",
+        "lt",
+        "max",
+        "min",
+        "mul",
+        "ne",
+        "neg",
+        "nextafter",
+        "not",
+        "or",
+        "pow",
+        "rem",
+        "select_n",
+        "shift_left",
+        "shift_right_logical",
+        "sign",
+        "sqrt",
+        "squeeze",
+        "slice",
+        "stop_gradient",
+        "sub",
+        "xor",
+    ]
 )
 _OF_KEYS = frozenset(("random_split", "random_fold_in", "random_wrap", "random_unwrap"))
 
