@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -90,6 +91,13 @@ def test_other_generators_are_left_alone() -> None:
     assert not differs(draw, key)
 
 
+def test_keys_keep_their_generator_whatever_the_default_is() -> None:
+    with jax.default_prng_impl("rbg"):
+        draw = lambda data: jax.random.normal(jax.random.wrap_key_data(data, impl="threefry2x32"), (3, 4))  # noqa: E731
+        assert_same(draw, KEY, exact=True)
+        assert differs(draw, KEY)
+
+
 def test_a_function_that_does_more_than_to_draw_stays_a_function() -> None:
     @jax.jit
     def noisy_sum(key: Any) -> Any:
@@ -97,6 +105,17 @@ def test_a_function_that_does_more_than_to_draw_stays_a_function() -> None:
 
     assert "noisy_sum" in lowered(wrapped(noisy_sum), KEY, ours=True).as_text()
     assert_same(wrapped(noisy_sum), KEY)
+
+
+def test_a_function_that_says_how_it_is_divided_stays_a_function() -> None:
+    mesh = jax.make_mesh((2,), ("replica",), axis_types=(AxisType.Auto,), devices=jax.local_devices()[:2])
+
+    @functools.partial(jax.jit, out_shardings=NamedSharding(mesh, PartitionSpec("replica")))
+    def divided_draw(key: Any) -> Any:
+        return jax.random.bernoulli(key, 0.5, (8, 6))
+
+    assert "divided_draw" in lowered(wrapped(divided_draw), KEY, ours=True).as_text()
+    assert_same(wrapped(divided_draw), KEY, exact=True)
 
 
 def test_when_xla_divides_the_batch() -> None:

@@ -20,17 +20,18 @@ from lockstep._types import Aval
 
 _TYPES = ("float32", "float64", "bfloat16")
 # A sum over many rows with a few times as many columns in the second operand runs up to four times as fast as the
-# transposed one, in which XLA makes it when a transposition follows. To transpose a large result takes longer than that.
+# transposed one, in which XLA makes it when a transposition follows. It takes longer to transpose a large result.
 _MANY_ROWS = 1024
 _WIDE = 4
 _MOST_RESULTS_PER_ROW = 128
+
 Axes = Sequence[int]
 
 
 def product(
     lhs: Aval, rhs: Aval, *, dimension_numbers: tuple[tuple[Axes, Axes], tuple[Axes, Axes]], **options: Any
 ) -> Any:
-    """Rule: a `dot_general` over leading axes, or over batches of which one operand has the axes in another order."""
+    """Rule: a `dot_general` over leading axes of both operands."""
     (left, right), (left_batch, right_batch) = dimension_numbers
     if lhs.dtype.name not in _TYPES or options.get("out_sharding") is not None or left_batch or right_batch:
         return None

@@ -11,7 +11,7 @@ forward and on the way back. So what bits become is computed in one piece, and k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -23,50 +23,19 @@ from lockstep._cpu.lowerings.windows import isolate
 from lockstep._engine.step.jaxprs import evaluate_equation, evaluate_stepwise, open_jaxpr
 from lockstep._types import Aval, Jaxpr, JaxprEquation
 
-_KEYS = "key<fry>"
+# The name of the generator, and of the type of its keys.
+_NAME, _KEYS = "threefry2x32", "key<fry>"
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
 # What draws numbers in `jax.random`: operations on each number, and on keys. A function with anything else in it (a
 # sum, a product) is no draw but uses one.
 _OF_EACH_NUMBER = frozenset(
-    [
-        "add",
-        "and",
-        "bitcast_convert_type",
-        "broadcast_in_dim",
-        "convert_element_type",
-        "div",
-        "eq",
-        "erf",
-        "erf_inv",
-        "exp",
-        "ge",
-        "gt",
-        "le",
-        "log",
-        "log1p",
-        "lt",
-        "max",
-        "min",
-        "mul",
-        "ne",
-        "neg",
-        "nextafter",
-        "not",
-        "or",
-        "pow",
-        "rem",
-        "select_n",
-        "shift_left",
-        "shift_right_logical",
-        "sign",
-        "sqrt",
-        "squeeze",
-        "slice",
-        "stop_gradient",
-        "sub",
-        "xor",
-    ]
+    (
+        *("add", "and", "bitcast_convert_type", "broadcast_in_dim", "convert_element_type", "div", "eq", "erf"),
+        *("erf_inv", "exp", "ge", "gt", "le", "log", "log1p", "lt", "max", "min", "mul", "ne", "neg", "nextafter"),
+        *("not", "or", "pow", "rem", "select_n", "shift_left", "shift_right_logical", "sign", "sqrt", "squeeze"),
+        *("slice", "stop_gradient", "sub", "xor"),
+    )
 )
 _OF_KEYS = frozenset(("random_split", "random_fold_in", "random_wrap", "random_unwrap"))
 
@@ -105,21 +74,26 @@ def _draw(keys: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.Array:
     return draw(jax.random.key_data(keys))
 
 
-def drawn_numbers(*operands: Aval, jaxpr: Jaxpr, **_: Any) -> Callable[..., Any] | None:
+def drawn_numbers(*operands: Aval, jaxpr: Jaxpr, **params: Any) -> Callable[..., Any] | None:
     """Rule: a call of a function that draws numbers, as those of `jax.random` are."""
-    if not _is_draw(jaxpr):
+    if not _is_draw(jaxpr) or _is_divided(params) or any(0 in operand.shape for operand in operands):
         return None
-    inputs = [operand.dtype for operand in operands]
+    are_keys = [operand.dtype.name == _KEYS for operand in operands]
 
-    def compute(*values: Any) -> jax.Array:
-        given = [jax.random.wrap_key_data(v) if t.name == _KEYS else v for v, t in zip(values, inputs, strict=True)]
-        return _inlined(jaxpr, given)[0]
+    def compute(*words: jax.Array) -> jax.Array:
+        pairs = zip(words, are_keys, strict=True)
+        return _inlined(jaxpr, [jax.random.wrap_key_data(v, impl=_NAME) if is_key else v for v, is_key in pairs])[0]
 
     def kept(*values: Any) -> list[jax.Array]:
-        plain = [jax.random.key_data(v) if t.name == _KEYS else v for v, t in zip(values, inputs, strict=True)]
-        return [isolate(compute)(*plain)]
+        pairs = zip(values, are_keys, strict=True)
+        return [isolate(compute)(*(jax.random.key_data(v) if is_key else v for v, is_key in pairs))]
 
     return kept
+
+
+def _is_divided(params: Mapping[str, Any]) -> bool:
+    """Returns whether a call says how arrays are divided over devices."""
+    return any(isinstance(s, jax.sharding.Sharding) for s in (*params["in_shardings"], *params["out_shardings"]))
 
 
 def _is_draw(jaxpr: Jaxpr) -> bool:
@@ -130,7 +104,7 @@ def _is_draw(jaxpr: Jaxpr) -> bool:
 
 def _belongs_to_draw(eqn: JaxprEquation) -> bool:
     if eqn.primitive is primitives.jit_p:
-        return all(map(_belongs_to_draw, open_jaxpr(eqn.params["jaxpr"]).eqns))
+        return not _is_divided(eqn.params) and all(map(_belongs_to_draw, open_jaxpr(eqn.params["jaxpr"]).eqns))
     if eqn.primitive is primitives.random_bits_p:
         return eqn.invars[0].aval.dtype.name == _KEYS
     return eqn.primitive.name in _OF_EACH_NUMBER or eqn.primitive.name in _OF_KEYS
