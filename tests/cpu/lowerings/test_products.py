@@ -32,6 +32,7 @@ def products(draw: st.DrawFn) -> tuple[Any, Any, Any]:
     return tuple(split), *shapes
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(products())
 def test_any_product(case: tuple[Any, Any, Any]) -> None:

@@ -61,6 +61,7 @@ def test_bits_of_64() -> None:
         assert_same(wrapped(lambda key: jax.random.uniform(key, (5, 3), "float64")), KEY, exact=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.lists(st.integers(0, 5), max_size=4))
 def test_any_key_and_shape(first: int, second: int, shape: list[int]) -> None:
