@@ -34,6 +34,8 @@ from benchmarks.grids.convolutions import convolution_cases  # noqa: E402
 from benchmarks.grids.depthwise import depthwise_cases  # noqa: E402
 from benchmarks.grids.pages import keep  # noqa: E402
 from benchmarks.grids.pooling import pooling_cases  # noqa: E402
+from benchmarks.grids.products import product_cases  # noqa: E402
+from benchmarks.grids.random_numbers import random_cases  # noqa: E402
 from benchmarks.grids.recurrent import recurrent_cases  # noqa: E402
 from benchmarks.grids.transposed import transposed_cases  # noqa: E402
 from lockstep import _cpu  # noqa: E402
@@ -46,6 +48,8 @@ GRIDS: tuple[Callable[[], Iterator[Case]], ...] = (
     convolution_cases,
     transposed_cases,
     recurrent_cases,
+    product_cases,
+    random_cases,
 )
 # What one run is shorter than cannot be told from the noise of a dispatch, ms.
 _NOISE = 0.05

@@ -28,6 +28,9 @@ _KINDS = (
     ("conv", "of kernel", "other convolutions, gradient of the kernel"),
     ("transposed", "of kernel", "transposed convolutions, gradient of the kernel"),
     ("recurrent", "gradient", "recurrent layers, gradient"),
+    ("product", "of kernel", "dense layers, gradient of the kernel"),
+    ("random", "forward and back", "dropout, forward and back"),
+    ("random", "numbers", "random numbers"),
 )
 
 

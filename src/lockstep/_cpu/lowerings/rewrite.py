@@ -29,6 +29,8 @@ from lockstep._cpu.lowerings.kernel_gradients import (
 )
 from lockstep._cpu.lowerings.loop_products import loop_products
 from lockstep._cpu.lowerings.pooling import max_gradient, window_max, window_sum
+from lockstep._cpu.lowerings.products import product
+from lockstep._cpu.lowerings.random_bits import drawn_numbers, random_bits, threefry
 from lockstep._cpu.lowerings.small_convolutions import few_inputs, one_output, pointwise
 from lockstep._cpu.lowerings.small_pictures import small_picture
 from lockstep._cpu.lowerings.windows import ISOLATE_ORIGINAL, isolate
@@ -80,6 +82,10 @@ RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
     lax.reduce_window_sum_p: window_sum,
     lax.reduce_window_max_p: window_max,
     primitives.scan_p: loop_products,
+    lax.dot_general_p: product,
+    primitives.jit_p: drawn_numbers,
+    primitives.random_bits_p: random_bits,
+    primitives.threefry2x32_p: threefry,
 }
 
 
@@ -168,8 +174,7 @@ def _is_plain(eqn: JaxprEqn) -> bool:
     # way that jax knows.
     inputs: list[Any] = [v.aval for v in eqn.invars]
     outputs: list[Any] = [v.aval for v in eqn.outvars]
-    # Of an operation with one result: a `preferred_element_type` of its own.
-    if not eqn.primitive.multiple_results and any(aval.dtype != inputs[0].dtype for aval in outputs):
+    if "preferred_element_type" in eqn.params and any(aval.dtype != inputs[0].dtype for aval in outputs):
         return False
     return all(map(_is_known, (*inputs, *outputs)))
 
