@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from lockstep._cpu.lowerings.convolution import has_free_sharding
 from lockstep._cpu.onednn.calls import Dtype, ProductCall, Sizes
 from lockstep._cpu.onednn.custom_call import compute as compute_call
 from lockstep._cpu.onednn.library import computes
@@ -29,6 +30,8 @@ def foreign_product(lhs: Aval, rhs: Aval, *, dimension_numbers: Dimensions, **pa
     # in that order, an element at a time; oneDNN reads operands as they lie.
     (contracted, other_contracted), (batch, other_batch) = dimension_numbers
     if lhs.dtype != rhs.dtype or params.get("preferred_element_type") not in (None, lhs.dtype):
+        return None
+    if not has_free_sharding(lhs, params.get("out_sharding")):
         return None
     first = _matrix(lhs.shape, batch, contracted, is_first=True)
     second = _matrix(rhs.shape, other_batch, other_contracted, is_first=False)

@@ -66,6 +66,11 @@ def local_convolution_rule(lhs: Aval, rhs: Aval, **params: Any) -> Callable[...,
     return _ask((foreign_convolution, *_CONVOLUTION_RULES), lhs, rhs, params)
 
 
+def local_product_rule(lhs: Aval, rhs: Aval, **params: Any) -> Any:
+    """Rule: a product on one device, for which a custom call may stand, too."""
+    return foreign_product(lhs, rhs, **params) or product(lhs, rhs, **params)
+
+
 def _ask(
     rules: Sequence[Callable[[Convolution], Compute | None]], lhs: Aval, rhs: Aval, params: Mapping[str, Any]
 ) -> Callable[..., Any] | None:
@@ -88,12 +93,11 @@ RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
     primitives.threefry2x32_p: threefry,
 }
 
-
 # Of what runs on one device. XLA cannot divide a custom call: it would have each device compute all of it.
 LOCAL_RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
     **RULES,
     lax.conv_general_dilated_p: local_convolution_rule,
-    lax.dot_general_p: foreign_product,
+    lax.dot_general_p: local_product_rule,
 }
 
 
