@@ -15,7 +15,7 @@ from benchmarks.harness.environments import ROOT, Pythons, versions
 from benchmarks.harness.machine import machine, now
 from benchmarks.harness.processes import end_with_children
 from benchmarks.harness.rounds import Settings, run
-from benchmarks.zoo import page
+from benchmarks.zoo import page, profile
 from benchmarks.zoo.measure import COLD, MEMORY, RATE, WARM, networks
 from benchmarks.zoo.network import Network
 
@@ -31,6 +31,8 @@ def main() -> None:
     """Measures, prints and writes."""
     end_with_children()
     given = _arguments()
+    if given.profile:
+        return profile.show(given.profile, given.lockstep)
     pythons = Pythons(lockstep=given.lockstep, tensorflow=given.tensorflow, plot=given.plot)
     settings = Settings(given.rounds, False, pythons, shlex.split(given.prefix), {"seconds": given.seconds}, tries=1)
     path = given.output / "zoo.json"
@@ -81,6 +83,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measures the zoo; see benchmarks/README.md.")
     add = parser.add_argument
     add("--networks", type=_names, default=[], help="names, with commas (default: all)")
+    add("--profile", choices=sorted(networks()), metavar="NAME", help="show where the time of a network's step goes")
     add("--rounds", type=int, default=3, help="how often each side runs (default: 3)")
     add("--seconds", type=float, default=6.0, help="how long each measures (default: 6)")
     add("--sides", type=_side_names, default=[side for _, side, _ in SIDES], help="names, with commas (default: all)")

@@ -43,11 +43,14 @@ class Library:
 
     Raises:
         OSError: If it cannot be loaded.
+        AttributeError: If it lacks a function.
         RuntimeError: If it is of another major version, or refuses a call.
     """
 
     def __init__(self, path: str) -> None:
         self._functions = ctypes.CDLL(path)
+        # Of the OpenMP library that it was loaded with.
+        self._most_threads, self._set_threads = self._functions.omp_get_max_threads, self._functions.omp_set_num_threads
         self._functions.dnnl_version.restype = ctypes.POINTER(ctypes.c_int * 3)
         self._functions.dnnl_primitive_desc_query_md.restype = Handle
         self._functions.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
@@ -67,7 +70,7 @@ class Library:
         return needed is not None and self._instructions & needed == needed
 
     def create(self, name: str, *arguments: Any) -> Handle:
-        """Returns what the function `dnnl_<name>` makes of its arguments."""
+        """Returns what the function `dnnl_<name>` makes of its arguments; it is kept as long as the process lives."""
         made = Handle()
         self._call(name, ctypes.byref(made), *arguments)
         return made
@@ -127,12 +130,12 @@ class Library:
     def threads(self, count: int) -> Generator[None]:
         """Has primitives that this thread makes or executes use so many threads of OpenMP's."""
         # The same for both, or a primitive's memory does not suffice. Other code of this thread keeps its own number.
-        before = self._functions.omp_get_max_threads()
-        self._functions.omp_set_num_threads(count)
+        before = self._most_threads()
+        self._set_threads(count)
         try:
             yield
         finally:
-            self._functions.omp_set_num_threads(before)
+            self._set_threads(before)
 
     def execute(self, primitive: Handle, stream: Handle, arguments: Any) -> None:
         """Executes a primitive, and waits for its end."""
