@@ -19,17 +19,19 @@ NAME = "lockstep_onednn"
 
 def compute(call: Call, first: jax.Array, second: jax.Array) -> jax.Array:
     """Computes a call of two operands, in a program for CPU devices that XLA does not divide."""
-    _register()
+    operations()
     result = jax.ShapeDtypeStruct(call.result, first.dtype)
     return jax.ffi.ffi_call(NAME, result)(first, second, call=as_text(call))
 
 
 @functools.cache
-def _register() -> None:
+def operations() -> Operations:
+    """Returns the operations of this process; the first call registers them with XLA."""
     dnnl = load()
     assert dnnl is not None
-    operations = Operations(dnnl)
-    targets.register(NAME, operations.execute)
+    made = Operations(dnnl)
+    targets.register(NAME, made.execute)
+    return made
 
 
 class Operations:
@@ -40,6 +42,10 @@ class Operations:
         self._arena = Arena()
         self._prepared: dict[bytes, Operation] = {}
         self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """Returns how many calls have been prepared."""
+        return len(self._prepared)
 
     def execute(self, frame: abi.Frame) -> None:
         """Carries out a call of a program."""
