@@ -68,7 +68,7 @@ _CONVOLUTIONS: dict[str, tuple[dict[str, Any], tuple[int, ...], tuple[int, ...]]
     "dilation": ({"dilation": 2, "padding": "VALID"}, (16, 20, 20, 32), (3, 3, 32, 24)),
     "even kernel": ({}, (16, 20, 20, 32), (4, 2, 32, 24)),
     "groups": ({"groups": 4}, (16, 20, 20, 32), (3, 3, 8, 32)),
-    "depthwise": ({"groups": 64}, (16, 24, 24, 64), (3, 3, 1, 128)),
+    "depthwise": ({"groups": 64}, (4, 24, 24, 64), (3, 3, 1, 64)),
     "a line": ({"rank": 1}, (32, 200, 32), (5, 32, 64)),
     "a volume": ({"rank": 3}, (4, 10, 10, 10, 16), (3, 3, 3, 16, 32)),
     "channels that fill no vector": ({}, (16, 20, 20, 27), (3, 3, 27, 35)),
