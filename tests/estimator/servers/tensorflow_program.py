@@ -17,7 +17,7 @@ import numpy as np
 
 tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.INFO)
 VOCABULARY = ["bachelor", "doctorate", "master", "school"]
-_EXAMPLES, _STEPS, _BATCH = 400, 60, 20
+_EXAMPLES, _BATCH = 400, 20
 
 
 def make_input_fn(is_training: bool) -> Any:
@@ -92,6 +92,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model_dir", required=True)
     parser.add_argument("--sync_replicas", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=60)
     flags = parser.parse_args()
     task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {"type": "alone", "index": 0})
     tf.compat.v1.logging.info("Running as %s %d", task["type"], task["index"])
@@ -108,7 +109,7 @@ def main() -> None:
     )
     params = {"hidden_units": [8, 4], "sync_replicas": flags.sync_replicas}
     estimator = tf.estimator.Estimator(model_fn=model_fn, config=config, params=params)
-    train_spec = tf.estimator.TrainSpec(input_fn=make_input_fn(True), max_steps=_STEPS)
+    train_spec = tf.estimator.TrainSpec(input_fn=make_input_fn(True), max_steps=flags.steps)
     exporter = tf.estimator.FinalExporter("serving", serving_input_fn)
     eval_spec = tf.estimator.EvalSpec(
         input_fn=make_input_fn(False), steps=None, exporters=[exporter], start_delay_secs=0, throttle_secs=1

@@ -28,8 +28,8 @@ def _log_of(*arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-def _accuracy(log: str) -> float:
-    found = re.findall(r"Saving dict for global step 60: accuracy = ([0-9.]+), global_step = 60", log)
+def _accuracy(log: str, steps: int = 60) -> float:
+    found = re.findall(rf"Saving dict for global step {steps}: accuracy = ([0-9.]+), global_step = {steps}", log)
     assert found, log[-4000:]
     return float(found[-1])
 
@@ -53,6 +53,8 @@ def test_a_job_with_synchronous_replicas_comes_to_what_one_process_does(tmp_path
 
 
 def test_a_job_without_them_trains_asynchronously(tmp_path: Path) -> None:
-    job = _log_of(*_JOB, "-m", _PROGRAM, "--model_dir", str(tmp_path / "job"))
-    assert _accuracy(job) > 0.9
-    assert last_values(tmp_path / "job")["global_step"] == 60
+    # How late updates are depends on the machine, and so does how far 60 of them come: 0.89 on a busy one.
+    steps = 240
+    job = _log_of(*_JOB, "-m", _PROGRAM, "--model_dir", str(tmp_path / "job"), "--steps", str(steps))
+    assert _accuracy(job, steps) > 0.9
+    assert last_values(tmp_path / "job")["global_step"] == steps
