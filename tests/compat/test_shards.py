@@ -22,6 +22,8 @@ def _resolver(servers: int) -> Any:
 
 
 def _made(parts: int, servers: int = 2) -> tuple[Any, Any, Any]:
+    # Names of layers are counted.
+    keras.backend.clear_session()
     partitioner = tf.distribute.experimental.partitioners.FixedShardsPartitioner(parts)
     with tf.distribute.ParameterServerStrategy(_resolver(servers), variable_partitioner=partitioner).scope():
         inputs = tf.keras.layers.Input(shape=(3,), dtype=tf.int64)

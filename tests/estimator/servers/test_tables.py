@@ -186,6 +186,7 @@ def test_the_partitioner_of_a_canned_estimator_divides_its_tables() -> None:
 
 
 def test_a_model_of_keras_keeps_its_shapes_and_its_weights() -> None:
+    keras.backend.clear_session()  # Names of layers are counted.
     inputs = keras.Input((2,), dtype="int32")
     table = keras.layers.Embedding(17_000, 16)
     model = keras.Model(inputs, keras.layers.Dense(1)(keras.ops.mean(table(inputs), axis=1)))
