@@ -21,7 +21,7 @@ def _resolver(servers: int) -> Any:
     return tf.distribute.cluster_resolver.SimpleClusterResolver(tf.train.ClusterSpec(addresses), rpc_layer="grpc")
 
 
-def _made(parts: int, servers: int = 2) -> tuple[Any, Any, Any]:
+def _make(parts: int, servers: int = 2) -> tuple[Any, Any, Any]:
     # Names of layers are counted.
     keras.backend.clear_session()
     partitioner = tf.distribute.experimental.partitioners.FixedShardsPartitioner(parts)
@@ -35,7 +35,7 @@ def _made(parts: int, servers: int = 2) -> tuple[Any, Any, Any]:
 
 # What TensorFlow 2.15.1 prints of the same program, but for the name of the whole bias.
 def test_weights_are_those_of_tensorflow() -> None:
-    table, model, own = _made(2)
+    table, model, own = _make(2)
     assert [(w.name, tuple(w.shape), w.device) for w in table.weights] == [
         ("embedding/embeddings/part_0:0", (5, 4), "/job:ps/replica:0/task:0/device:CPU:0"),
         ("embedding/embeddings/part_1:0", (4, 4), "/job:ps/replica:0/task:1/device:CPU:0"),
@@ -53,7 +53,7 @@ def test_weights_are_those_of_tensorflow() -> None:
 
 
 def test_shards_are_computed_with_and_looked_up_together() -> None:
-    table, _, own = _made(2)
+    table, _, own = _make(2)
     first, second = own.variables
     assert tf.reduce_sum(first).numpy() == 10.0 and (first * 2.0)[0, 1] == 4.0 and (1.0 - second)[0, 0] == -4.0
     second.assign_add([[1.0, 1.0]]).assign_sub([[0.5, 0.0]])
@@ -70,7 +70,7 @@ def test_shards_are_computed_with_and_looked_up_together() -> None:
 
 
 def test_keras_and_what_it_saves_have_whole_variables(tmp_path: Path) -> None:
-    table, model, _ = _made(2)
+    table, model, _ = _make(2)
     assert [w.shape for w in model.get_weights()] == [(ROWS, COLUMNS), (COLUMNS, 1), (1,)]
     assert len(model.trainable_variables) == 3 and model.count_params() == ROWS * COLUMNS + COLUMNS + 1
     model.save_weights(tmp_path / "m.weights.h5")
@@ -81,7 +81,7 @@ def test_keras_and_what_it_saves_have_whole_variables(tmp_path: Path) -> None:
         lambda m: m.load_weights(tmp_path / "m.weights.h5"),
         lambda m: tf.train.Checkpoint(model=m).restore(path),
     ):
-        other, loaded, _ = _made(3, servers=4)
+        other, loaded, _ = _make(3, servers=4)
         restore(loaded)
         np.testing.assert_array_equal(np.concatenate([w.numpy() for w in other.weights]), expected)
         # Of three ranges on four servers, which has which depends on the other variables.
@@ -89,10 +89,10 @@ def test_keras_and_what_it_saves_have_whole_variables(tmp_path: Path) -> None:
 
 
 def test_without_a_partitioner_or_a_scope_variables_are_whole() -> None:
-    table, _, own = _made(1)
+    table, _, own = _make(1)
     assert len(table.weights) == 1 and isinstance(table.weights[0], keras.Variable)
     assert not hasattr(own, "variables")
-    _made(2)
+    _make(2)
     alone = tf.keras.layers.Embedding(ROWS, COLUMNS)
     alone.build()
     assert len(alone.weights) == 1

@@ -20,8 +20,9 @@ from jax.sharding import Mesh, PartitionSpec
 from lockstep._cpu.onednn import calls, library
 from lockstep._cpu.onednn.calls import ConvolutionCall, ProductCall
 from lockstep._cpu.onednn.custom_call import NAME
-from lockstep._cpu.onednn.memory import ALIGNMENT, Arena
+from lockstep._cpu.onednn.memory import Arena
 from lockstep._cpu.onednn.pieces import divide
+from lockstep._engine.runtime.buffers import ALIGNMENT
 from lockstep._engine.step import backends
 from tests.cpu.lowerings.both import assert_same, lowered, random
 

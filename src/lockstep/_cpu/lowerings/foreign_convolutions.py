@@ -10,7 +10,7 @@ import jax
 from jax import lax
 
 from lockstep._cpu.lowerings.convolution import Compute, Convolution
-from lockstep._cpu.onednn.calls import ConvolutionCall, Dtype
+from lockstep._cpu.onednn.calls import ConvolutionCall, Dtype, Kind, Sizes
 from lockstep._cpu.onednn.custom_call import compute as compute_call
 from lockstep._cpu.onednn.library import computes
 
@@ -82,34 +82,19 @@ def _forward(convolution: Convolution) -> Compute | None:
 
 def _input_gradient(convolution: Convolution) -> Compute | None:
     """Returns a convolution of an input with holes as the gradient of one with strides."""
-    if set(convolution.strides) != {1} or convolution.feature_groups != 1:
-        return None
-    source = convolution.out
-    # (window - 1) * dilation - padding is what the convolution was padded with whose gradient this is.
-    reach = [(taps - 1) * dilation for taps, dilation in zip(convolution.window, convolution.rhs_dilation, strict=True)]
-    low = [r - before for r, (before, _) in zip(reach, convolution.padding, strict=True)]
-    strides = convolution.lhs_dilation
-    high = [
-        (places - 1) * stride + 1 + r - before - size
-        for places, stride, r, before, size in zip(
-            convolution.lhs[1:-1], strides, reach, low, source[1:-1], strict=True
-        )
-    ]
-    if not _is_padding(low, high, strides):
+    if set(convolution.strides) != {1}:
         return None
     *taps, inputs, outputs = convolution.rhs
-    call = ConvolutionCall(
-        cast("Dtype", convolution.dtype.name),
+    dilation = convolution.rhs_dilation
+    call = _gradient_call(
+        convolution,
         "backward_data",
-        source,
-        (*taps, outputs, inputs),
-        convolution.lhs,
-        strides,
-        convolution.rhs_dilation,
-        tuple(zip(low, high, strict=True)),
-        1,
+        (convolution.out, (*taps, outputs, inputs), convolution.lhs),
+        (convolution.lhs_dilation, dilation),
+        # What the convolution was padded with whose gradient this is.
+        [(t - 1) * d - low for t, d, (low, _) in zip(taps, dilation, convolution.padding, strict=True)],
     )
-    if not _is_worth(call):
+    if call is None:
         return None
     rank = convolution.rank
 
@@ -120,40 +105,19 @@ def _input_gradient(convolution: Convolution) -> Compute | None:
     return compute
 
 
-def _is_padding(low: Sequence[int], high: Sequence[int], strides: Sequence[int]) -> bool:
-    """Returns whether oneDNN takes this as padding: no window may end before a whole stride of the input is left."""
-    return min(low) >= 0 and all(h > -s for h, s in zip(high, strides, strict=True))
-
-
 def _kernel_gradient(convolution: Convolution) -> Compute | None:
     """Returns a convolution whose batch are channels, and whose kernel is a gradient, as the gradient of a kernel."""
-    if convolution.feature_groups != 1:
-        return None
     inputs, *space, count = convolution.lhs
     *places, _, outputs = convolution.rhs
     *taps, _ = convolution.out[1:]
-    low = [before for before, _ in convolution.padding]
-    # What the last place of the kernel sees of the input ends where the last window does.
-    high = [
-        (p - 1) * stride + (t - 1) * dilation + 1 - before - size
-        for p, stride, t, dilation, before, size in zip(
-            places, convolution.rhs_dilation, taps, convolution.strides, low, space, strict=True
-        )
-    ]
-    if not _is_padding(low, high, convolution.rhs_dilation):
-        return None
-    call = ConvolutionCall(
-        cast("Dtype", convolution.dtype.name),
+    call = _gradient_call(
+        convolution,
         "backward_weights",
-        (count, *space, inputs),
-        (*taps, inputs, outputs),
-        (count, *places, outputs),
-        convolution.rhs_dilation,
-        convolution.strides,
-        tuple(zip(low, high, strict=True)),
-        1,
+        ((count, *space, inputs), (*taps, inputs, outputs), (count, *places, outputs)),
+        (convolution.rhs_dilation, convolution.strides),
+        [low for low, _ in convolution.padding],
     )
-    if not _is_worth(call):
+    if call is None:
         return None
     rank = convolution.rank
 
@@ -164,3 +128,38 @@ def _kernel_gradient(convolution: Convolution) -> Compute | None:
         return lax.transpose(compute_call(call, source, gradient), (rank, *range(rank), rank + 1))
 
     return compute
+
+
+def _gradient_call(
+    convolution: Convolution,
+    kind: Kind,
+    shapes: tuple[Sizes, Sizes, Sizes],
+    window: tuple[Sizes, Sizes],
+    low: Sequence[int],
+) -> ConvolutionCall | None:
+    """Returns the call for a gradient; `None` where oneDNN does not have it, or is slower.
+
+    Args:
+        convolution: As which differentiation writes the gradient.
+        kind: Of what it is the gradient.
+        shapes: Of the input, the kernel and the output whose convolution is differentiated.
+        window: Strides and dilation of that.
+        low: Its padding before each dimension of space.
+    """
+    source, kernel, output = shapes
+    strides, dilation = window
+    # What the kernel's last place sees of the input ends where the last window does.
+    high = [
+        (places - 1) * stride + (taps - 1) * distance + 1 - before - size
+        for places, stride, taps, distance, before, size in zip(
+            output[1:-1], strides, kernel[:-2], dilation, low, source[1:-1], strict=True
+        )
+    ]
+    # oneDNN takes no window that ends before a whole stride of the input is left.
+    is_padding = min(low) >= 0 and all(h > -s for h, s in zip(high, strides, strict=True))
+    if convolution.feature_groups != 1 or not is_padding:
+        return None
+    dtype = cast("Dtype", convolution.dtype.name)
+    padding = tuple(zip(low, high, strict=True))
+    call = ConvolutionCall(dtype, kind, source, kernel, output, strides, dilation, padding, 1)
+    return call if _is_worth(call) else None

@@ -84,11 +84,11 @@ def drawn_numbers(*operands: Aval, jaxpr: Jaxpr, **params: Any) -> Callable[...,
         pairs = zip(words, are_keys, strict=True)
         return _inlined(jaxpr, [jax.random.wrap_key_data(v, impl=_NAME) if is_key else v for v, is_key in pairs])[0]
 
-    def kept(*values: Any) -> list[jax.Array]:
+    def draw_once(*values: Any) -> list[jax.Array]:
         pairs = zip(values, are_keys, strict=True)
         return [isolate(compute)(*(jax.random.key_data(v) if is_key else v for v, is_key in pairs))]
 
-    return kept
+    return draw_once
 
 
 def _is_divided(params: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""What oneDNN can be asked for, as the attribute of a custom call says it."""
+"""Calls of oneDNN, written as the attribute of a custom call."""
 
 from __future__ import annotations
 

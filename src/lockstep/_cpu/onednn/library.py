@@ -8,7 +8,7 @@ import importlib.metadata
 import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from lockstep._cpu import targets
 from lockstep._engine.runtime import environment
@@ -19,10 +19,7 @@ VARIABLE = "LOCKSTEP_ONEDNN"
 # Its build on GNU OpenMP, which needs nothing but libgomp.
 PACKAGE, _FILE, _MAJOR = "onednn-cpu-gomp", "libdnnl.so.3", 3
 # Numbers of oneDNN's enumerations that are used, from dnnl_types.h and dnnl_common_types.h; version 3 keeps them.
-DTYPES = {"bfloat16": 2, "float32": 3}
-ITEM_SIZES = {"bfloat16": 2, "float32": 4}
 _ANY_FORMAT = 1
-_AVX2, _AVX512_BFLOAT16 = 0x7, 0xE7
 FORWARD_TRAINING, DIRECT = 64, 1
 _CPU, _IN_ORDER, _USER_SCRATCHPAD = 1, 1, 1
 _MOST_DIMENSIONS = 12
@@ -33,6 +30,18 @@ SOURCE_GRADIENT, DESTINATION_GRADIENT, WEIGHTS_GRADIENT = 129, 145, 161
 WEIGHTS_QUERY, WEIGHTS_GRADIENT_QUERY, SCRATCHPAD_QUERY = 131, 132, 136
 
 Handle = ctypes.c_void_p
+
+
+class Dtype(NamedTuple):
+    """A type of arrays: oneDNN's number, bytes of an element, and the instructions that fast kernels need, as bits."""
+
+    number: int
+    item_size: int
+    instructions: int
+
+
+# With AVX2, and with AVX-512's for bfloat16.
+DTYPES = {"bfloat16": Dtype(2, 2, 0xE7), "float32": Dtype(3, 4, 0x7)}
 
 
 class Library:
@@ -66,8 +75,8 @@ class Library:
 
     def computes(self, dtype: str) -> bool:
         """Returns whether the processor has instructions for a type; without them oneDNN's kernels are naive."""
-        needed = {"float32": _AVX2, "bfloat16": _AVX512_BFLOAT16}.get(dtype)
-        return needed is not None and self._instructions & needed == needed
+        known = DTYPES.get(dtype)
+        return known is not None and self._instructions & known.instructions == known.instructions
 
     def create(self, name: str, *arguments: Any) -> Handle:
         """Returns what the function `dnnl_<name>` makes of its arguments; it is kept as long as the process lives."""
@@ -77,7 +86,7 @@ class Library:
 
     def describe(self, dtype: str, shape: Sequence[int], strides: Sequence[int] | None) -> Handle:
         """Returns the description of an array of one of `DTYPES`; without strides it lies as suits a primitive best."""
-        array = len(shape), _sizes(shape), DTYPES[dtype]
+        array = len(shape), _sizes(shape), DTYPES[dtype].number
         if strides is None:
             return self.create("memory_desc_create_with_tag", *array, _ANY_FORMAT)
         return self.create("memory_desc_create_with_strides", *array, _sizes(strides))

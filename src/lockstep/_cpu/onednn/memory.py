@@ -8,8 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-# Of a cache line, which oneDNN's kernels are fastest from.
-ALIGNMENT = 64
+from lockstep._engine.runtime.buffers import aligned_empty
 
 
 class Arena:
@@ -27,17 +26,11 @@ class Arena:
             return
         with self._lock:
             buffer = self._free.pop() if self._free else None
-        if buffer is None or buffer.size < size + ALIGNMENT:
+        if buffer is None or buffer.size < size:
             # Of no value until it is written: the system gives pages as they are touched.
-            buffer = np.empty(size + ALIGNMENT, np.uint8)
-        address = buffer.ctypes.data
+            buffer = aligned_empty((size,), np.dtype(np.uint8))
         try:
-            yield address + -address % ALIGNMENT
+            yield buffer.ctypes.data
         finally:
             with self._lock:
                 self._free.append(buffer)
-
-
-def round_up(size: int) -> int:
-    """Returns a size with which what follows is aligned as well."""
-    return size + -size % ALIGNMENT

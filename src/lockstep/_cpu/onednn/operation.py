@@ -10,9 +10,10 @@ from typing import Any
 
 from lockstep._cpu.onednn.calls import Call
 from lockstep._cpu.onednn.library import Argument, Handle, Library
-from lockstep._cpu.onednn.memory import Arena, round_up
+from lockstep._cpu.onednn.memory import Arena
 from lockstep._cpu.onednn.pieces import MOST_PIECES, divide
 from lockstep._cpu.onednn.plan import Step, plan
+from lockstep._engine.runtime.buffers import aligned
 
 _Steps = list[tuple[Handle, Any]]
 
@@ -38,7 +39,7 @@ class Operation:
         self._bytes = 0
         for array in self._plan.arrays:
             self._offsets.append(self._bytes)
-            self._bytes += round_up(dnnl.size(array.description)) if array.operand is None else 0
+            self._bytes += aligned(dnnl.size(array.description)) if array.operand is None else 0
         # Those of calls that are not running: each call has one of its own.
         self._contexts: list[_Context] = []
 

@@ -36,7 +36,7 @@ class Piece:
 
 
 def divide(call: Call, cores: int) -> Sequence[Piece]:
-    """Returns the pieces of a call for so many cores; those of a kernel's gradient are to be added up."""
+    """Returns the pieces of a call for so many cores; those of a kernel's gradient are to be summed."""
     if isinstance(call, ProductCall):
         return _divide_product(call, cores)
     return _divide_convolution(call, cores)

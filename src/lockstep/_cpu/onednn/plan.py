@@ -129,7 +129,7 @@ def _plan_kernel_gradient(dnnl: Library, made: Plan, call: ConvolutionCall, piec
 
 def _add_operands(made: Plan, piece: Piece, descriptions: Sequence[Handle]) -> list[int]:
     """Adds the piece's parts of both operands and, if it is described, of the result."""
-    size = library.ITEM_SIZES[piece.call.dtype]
+    size = library.DTYPES[piece.call.dtype].item_size
     offsets = piece.first, piece.second, piece.result
     return [
         made.add(Array(description, operand, offsets[operand] * size))

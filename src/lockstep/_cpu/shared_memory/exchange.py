@@ -16,6 +16,7 @@ import numpy as np
 from lockstep._cpu.shared_memory.connections import Connections
 from lockstep._cpu.shared_memory.custom_call import Array, Call
 from lockstep._cpu.shared_memory.shm import Segment
+from lockstep._engine.runtime.buffers import aligned
 
 # The process whose order of sums the others follow.
 LEADER = 0
@@ -23,8 +24,6 @@ LEADER = 0
 # more wait, which small sums do not earn back.
 _SCATTER_PROCESSES = 4
 _SCATTER_BYTES = 1 << 16
-# So that no two values share a line of the cache.
-_ALIGNMENT = 64
 # Elements reduced at a time, which so stay in the cache of a core: 64 KB of float32.
 _BLOCK = 16384
 
@@ -186,7 +185,8 @@ def plan_chunks(sizes: tuple[tuple[int, int], ...], capacity: int) -> tuple[Chun
             if stop > start:
                 slices.append(Slice(number, start, stop, filled))
                 end = filled + (stop - start) * width
-                filled = -(-end // _ALIGNMENT) * _ALIGNMENT
+                # So that no two values share a line of the cache.
+                filled = aligned(end)
             start = stop
             if filled >= capacity or room <= 0:
                 chunks.append(tuple(slices))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lockstep._engine.servers.buffers import Scratch, aligned, aligned_zeros
+from lockstep._engine.runtime.buffers import Scratch, aligned, aligned_zeros
 from lockstep._engine.servers.compiled import Programs
 from lockstep._engine.servers.layout import Shard, Variable, dtype_of
 from lockstep._engine.servers.rule import Program

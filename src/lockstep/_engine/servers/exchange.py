@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lockstep._engine.servers.buffers import aligned, aligned_empty
+from lockstep._engine.runtime.buffers import ALIGNMENT, aligned, aligned_empty
 from lockstep._engine.servers.layout import Shard, Variable
 from lockstep._engine.servers.messages import EXCHANGE, HEADER, REPLY, Array, ProtocolError, dtype_of, view_of
 from lockstep._engine.servers.requests import JobSpec, Pull, Push, Reply, Status
@@ -32,7 +32,7 @@ _STATUSES: tuple[Status, ...] = ("ok", "superseded", "late", "waiting")
 _IDS = np.dtype("<i8")
 _BYTES = np.dtype(np.uint8)
 _NO_VERSION = -1
-_ZEROS = bytes(64)
+_ZEROS = bytes(ALIGNMENT)
 
 
 class _Table(NamedTuple):
@@ -239,7 +239,7 @@ def _frame(kind: int, first: bytes, arrays: Sequence[Array]) -> Buffers:
     for array in arrays:
         if nbytes := array.nbytes:
             buffers.append(view_of(array))
-            if gap := -nbytes % 64:
+            if gap := -nbytes % ALIGNMENT:
                 buffers.append(_ZEROS[:gap])
             size += aligned(nbytes)
     buffers[0] = HEADER.pack(kind, len(first), size) + first

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lockstep._engine.servers.buffers import Scratch
+from lockstep._engine.runtime.buffers import Scratch
 from lockstep._engine.servers.compiled import Programs, bucket, coarse_bucket, load, padded
 from lockstep._engine.servers.layout import Shard, Variable, dtype_of
 from lockstep._types import Array

@@ -57,7 +57,7 @@ class VariableShard:
 
     @property
     def trainable(self) -> bool:
-        """Whether optimizers change it."""
+        """Returns whether optimizers change it."""
         return bool(self.variable.trainable)
 
     def numpy(self) -> Array:

@@ -17,7 +17,7 @@ _log = logging.getLogger("lockstep")
 
 
 class GroupedSource:
-    """The batches of a source, so many at a time, as a `lockstep._engine.input.source.Source`.
+    """Groups the batches of a source, so many at a time, as a `lockstep._engine.input.source.Source`.
 
     Where the data end within a group, its batches are left: as in TensorFlow, an update needs all of its gradients.
 

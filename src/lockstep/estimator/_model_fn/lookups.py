@@ -20,7 +20,7 @@ Take = Callable[[Array, Array], Array]
 
 
 class Watch(Protocol):
-    """What is done with lookups and reads of a model_fn's variables.
+    """Handles lookups and reads of a model_fn's variables.
 
     Attributes:
         sizes: By the key of a variable that has another number of rows while it is watched: that number.
@@ -33,7 +33,7 @@ class Watch(Protocol):
         ...
 
     def note_read(self, key: str) -> None:
-        """Is told that the model_fn reads a variable otherwise."""
+        """Handles a read of a variable that is no lookup."""
         ...
 
 

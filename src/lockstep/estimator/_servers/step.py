@@ -28,7 +28,7 @@ Windowed = Mapping[str, Needed]
 
 @dataclass
 class _Plan:
-    """What the step does with batches of one signature, as tracing it with whole variables has shown.
+    """Holds the plan of a step for batches of one signature, as tracing it with whole variables has shown.
 
     Attributes:
         ids: The program of the ids that a batch looks up, by the key of the table; `None` without tables.

@@ -26,7 +26,7 @@ from lockstep.estimator._model_fn.variables import Entry
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What a strategy says of tables.
+    """Holds a strategy's options for tables.
 
     Attributes:
         policy: Which variables are tables.

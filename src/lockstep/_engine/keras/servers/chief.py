@@ -49,7 +49,7 @@ Report = Mapping[str, Array]
 
 @dataclass
 class _Totals:
-    """What an epoch has come to.
+    """Holds the totals of an epoch.
 
     Attributes:
         metrics: The metrics' variables; `None` before its first step.

@@ -13,7 +13,7 @@ from keras import layers, ops
 
 from lockstep._engine.keras.replica_step import replace_method
 from lockstep._engine.keras.servers.tables import Table, watching
-from lockstep._engine.servers.buffers import aligned_empty
+from lockstep._engine.runtime.buffers import aligned_empty
 from lockstep._types import Array, Tracer
 from lockstep.errors import UnsupportedError
 
