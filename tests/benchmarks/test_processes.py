@@ -34,6 +34,7 @@ def test_a_side_that_raises_says_why() -> None:
         _measure("fail", value=3)
 
 
+@pytest.mark.slow
 def test_a_side_that_hangs_is_ended(tmp_path: Path) -> None:
     hangs = f"echo $$ > {tmp_path / 'pid'}; sleep 1000"
     with pytest.raises(Failed, match="took longer than 2 s"):

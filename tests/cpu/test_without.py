@@ -74,6 +74,7 @@ def test_the_demo_trains_on_two_workers(source: Path, tmp_path: Path) -> None:
     assert found and float(found[1]) > 0.85
 
 
+@pytest.mark.slow
 def test_a_part_of_the_folder_that_is_missing_is_an_error(source: Path, tmp_path: Path) -> None:
     """An installation that has lost a file must not train in another way than the others of its job."""
     shutil.copytree(source / "lockstep", tmp_path / "lockstep")

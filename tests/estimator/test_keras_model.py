@@ -51,6 +51,7 @@ def test_it_trains_as_fit_does(tmp_path: Path) -> None:
     np.testing.assert_allclose(predicted, original.predict(X, verbose=0), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_several_outputs(tmp_path: Path) -> None:
     inputs = keras.layers.Input((2,), name="x")
     hidden = keras.layers.Dense(3, activation="tanh")(inputs)

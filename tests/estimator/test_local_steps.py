@@ -44,6 +44,7 @@ def _trained(strategy: Any, directory: Path, reduction: str) -> dict[str, np.nda
     return {name: made.get_variable_value(name) for name in names}
 
 
+@pytest.mark.slow
 def test_rounds_of_one_step_are_training_together(tmp_path: Path) -> None:
     """Also with a loss that is a sum over all examples."""
     reduction = "weighted_sum"

@@ -11,6 +11,7 @@ import lockstep as ls
 from tests.estimator import cases, sharded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", ["keras", "clipping", *(pytest.param(c, marks=pytest.mark.exhaustive) for c in ("adam", "optax"))]
 )

@@ -150,6 +150,7 @@ def test_what_is_no_status_does_no_harm(
     assert watching.look() == {"state": "running"}
 
 
+@pytest.mark.slow
 def test_an_evaluator_that_fails_at_once_has_seen_whom_it_follows(tmp_path: Path) -> None:
     """Else the next trainer takes its error for one of its own run."""
 

@@ -98,6 +98,7 @@ class Losses(tf.estimator.SessionRunHook):
         self.values.append(float(run_values.results))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model_dir", "make"), ESTIMATORS.items(), ids=ESTIMATORS, indirect=["model_dir"])
 def test_training_goes_on_with_the_losses_of_tensorflow(
     model_dir: Path, make: Callable[[str], Any], caplog: pytest.LogCaptureFixture

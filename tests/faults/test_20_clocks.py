@@ -71,6 +71,7 @@ def test_20_the_newest_checkpoint_is_that_of_the_highest_step(wrong_clock: float
     assert found is not None and found.arrays["w"][0] == 10
 
 
+@pytest.mark.slow
 def test_20_waits_are_measured_by_the_monotonic_clock() -> None:
     """No module that waits for others asks for the time of day."""
     asks = {

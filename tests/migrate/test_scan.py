@@ -257,6 +257,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "scan takes a file or a directory" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_tensorflow_is_not_imported(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     code = (

@@ -97,6 +97,7 @@ def test_the_page_tells_the_run_and_needs_nothing_else(tmp_path: Path) -> None:
         json.loads(html.unescape(data), parse_constant=lambda name: pytest.fail(name))
 
 
+@pytest.mark.slow
 def test_a_long_run_has_a_small_page_and_keeps_its_spikes(tmp_path: Path) -> None:
     losses = [1000.0 if step == 5000 else math.sin(step) for step in range(20_000)]
     lines = [runs.value(2 + step, step, loss) for step, loss in enumerate(losses)]

@@ -70,6 +70,7 @@ def _compare(found: Path) -> None:
         np.testing.assert_array_equal(outputs["class"], expected["class"])
 
 
+@pytest.mark.slow
 def test_a_process_with_lockstep_alone(directory: Path, tmp_path: Path) -> None:
     source = str(Path(saved_model.__file__).parents[2])
     out = _run(_SERVE, directory, directory / "x.npy", tmp_path / "o.npz", cwd=tmp_path, path=source)
@@ -77,6 +78,7 @@ def test_a_process_with_lockstep_alone(directory: Path, tmp_path: Path) -> None:
     _compare(tmp_path / "o.npz")
 
 
+@pytest.mark.slow
 def test_a_process_with_jax_alone(directory: Path) -> None:
     """The lines of the documentation, as they stand there."""
     documented = [line.strip() for line in (saved_model.__doc__ or "").splitlines()]

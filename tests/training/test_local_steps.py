@@ -54,6 +54,7 @@ def data() -> ls.data.Dataset:
     return ls.data.Dataset.from_tensor_slices(ROWS).shuffle(40, seed=3).batch(BATCH)
 
 
+@pytest.mark.slow
 def test_it_is_what_the_paper_says() -> None:
     """With optax's optimizer of each replica, and numpy's outer one; the last round is one of training's end."""
     every, rate, momentum = 4, 0.7, 0.9

@@ -21,6 +21,7 @@ def _model(strategy: ls.distribute.Strategy, **options: object) -> keras.Model:
     return model
 
 
+@pytest.mark.slow
 def test_what_a_step_takes_is_said_and_nothing_is_trained() -> None:
     model = _model(ls.distribute.OneDeviceStrategy("/cpu:0"))
     before = model.get_weights()

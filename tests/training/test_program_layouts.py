@@ -43,6 +43,7 @@ def test_devices(view: Any, batch: int, one_device: _OneDevice) -> None:
     check(programs.fitted(ls.distribute.MirroredStrategy(), batch, view), one_device[view, batch])
 
 
+@pytest.mark.slow
 def test_a_loop_around_single_steps(one_device: _OneDevice) -> None:
     check(programs.looped(ls.distribute.MirroredStrategy()), one_device["global", 8])
 

@@ -21,10 +21,12 @@ def whole() -> Results:
     return sharded.run(mirrored(1), is_divided=False)
 
 
+@pytest.mark.slow
 def test_it_is_one_devices_training(whole: Results) -> None:
     assert_close(sharded.run(mirrored()), whole, _WITHIN)
 
 
+@pytest.mark.slow
 def test_a_loop_of_single_steps(whole: Results) -> None:
     found, plain = sharded.singly(mirrored()), sharded.singly(mirrored(), is_divided=False)
     assert found.pop("bytes") < 0.3 * plain.pop("bytes")
@@ -32,6 +34,7 @@ def test_a_loop_of_single_steps(whole: Results) -> None:
     assert_close(found, {k: v for k, v in whole.items() if not k.startswith("at ")}, _WITHIN)
 
 
+@pytest.mark.slow
 def test_it_goes_on_whole_and_in_other_parts(whole: Results, tmp_path: Path) -> None:
     sharded.run(mirrored(), directory=str(tmp_path), epochs=1)
     for count, is_divided, epochs in ((2, True, 2), (2, False, 3)):

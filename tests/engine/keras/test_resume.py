@@ -153,6 +153,7 @@ def whole(one: Any) -> tuple[Any, list[np.ndarray]]:
     return fit(one)
 
 
+@pytest.mark.slow
 def test_an_evaluation_is_interrupted(one: Any, whole: Any, tmp_path: Path) -> None:
     """What the evaluation changes, metrics above all, is saved as it was before it."""
     with pytest.raises(SystemExit) as left:

@@ -105,6 +105,7 @@ def test_a_connection_on_which_nothing_comes_is_given_up(ways: Ways, monkeypatch
     _kept.close()
 
 
+@pytest.mark.slow
 def test_a_connection_on_which_nothing_is_said_stays(ways: Ways, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_, "_HEARTBEAT_SECONDS", 0.1)
     monkeypatch.setattr(relay_, "_TICK_SECONDS", 0.05)

@@ -80,6 +80,7 @@ def test_without_an_optimizer_it_is_ftrl_at_the_rate_of_tensorflow(tmp_path: Pat
     assert losses(model, batches(times=2)) == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_words_as_labels_and_a_head_of_ones_own(tmp_path: Path) -> None:
     words = text("no", "yes", "maybe")[np.arange(COUNT) % 3]
     age = fc.numeric_column("x", shape=3)

@@ -100,6 +100,7 @@ def test_integers_hash_as_their_decimal_text(values: list[int]) -> None:
     assert _integers(_hashed(jnp.asarray(values, jnp.int32))) == expected.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "uint32"])
 def test_integers_of_every_type_hash_as_their_decimal_text(dtype: str) -> None:
     limits = np.iinfo(dtype)

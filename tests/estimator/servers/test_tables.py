@@ -157,6 +157,7 @@ def _ranges(made: Any, read: Callable[[], Any]) -> dict[str, list[int] | None]:
     return {v.name: options.ranges_of(v) for v in update.variables if v.kind == "rows"}
 
 
+@pytest.mark.slow
 def test_partitioners_of_tensorflow_1_say_how_tables_are_divided() -> None:
     v1 = tf.compat.v1
 
@@ -185,6 +186,7 @@ def test_the_partitioner_of_a_canned_estimator_divides_its_tables() -> None:
     assert sizes == [3, 3, 2, 2]
 
 
+@pytest.mark.slow
 def test_a_model_of_keras_keeps_its_shapes_and_its_weights() -> None:
     keras.backend.clear_session()  # Names of layers are counted.
     inputs = keras.Input((2,), dtype="int32")

@@ -56,6 +56,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MAKERS)
 def test_inside_as_outside(name: str) -> None:
     make = MAKERS[name]
