@@ -31,6 +31,7 @@ from lockstep._cpu.lowerings.loop_products import loop_products
 from lockstep._cpu.lowerings.pooling import max_gradient, window_max, window_sum
 from lockstep._cpu.lowerings.products import product
 from lockstep._cpu.lowerings.random_bits import drawn_numbers, random_bits, threefry
+from lockstep._cpu.lowerings.row_updates import update_rows
 from lockstep._cpu.lowerings.small_convolutions import few_inputs, one_output, pointwise
 from lockstep._cpu.lowerings.small_pictures import small_picture
 from lockstep._cpu.lowerings.windows import ISOLATE_ORIGINAL, isolate
@@ -133,7 +134,9 @@ class _Rewriter:
     def rewrite(self, jaxpr: Jaxpr) -> Any:
         """Returns a jaxpr, closed or not, as it is to be run; the same object if nothing changes."""
         if id(jaxpr) not in self._known:
-            self._known[id(jaxpr)] = jaxpr, replace_equations(jaxpr, self._rewrite_equation)
+            # The numbers of rows are data: XLA would have every device of several look for them in all batches.
+            on_one_device = update_rows(jaxpr) if self._local is self else jaxpr
+            self._known[id(jaxpr)] = jaxpr, replace_equations(on_one_device, self._rewrite_equation)
         return self._known[id(jaxpr)][1]
 
     def _rewrite_equation(self, eqn: JaxprEqn) -> JaxprEqn:

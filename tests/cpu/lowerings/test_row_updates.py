@@ -1,0 +1,190 @@
+"""Updates of tables by rows: taken where rows without gradient stay as they are, and the same numbers to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lockstep as ls
+from lockstep._cpu.backend import VARIABLE
+from lockstep._cpu.lowerings import rewrite, row_updates
+from tests.cpu.lowerings.both import assert_same, lowered, random
+
+_ROWS, _WIDTH = 40_000, 8
+_ARITHMETIC = ("subtract ", "multiply ", "divide ", "sqrt ")
+Step = Callable[..., Any]
+
+
+def _is_by_rows(step: Step, *operands: Any) -> bool:
+    """Whether no operation is left that makes a whole table of numbers."""
+    table = f"tensor<{'x'.join(map(str, operands[0].shape))}x"
+    text = lowered(step, *operands, ours=True).as_text()
+    return not any(f"stablehlo.{name}" in line and table in line for line in text.splitlines() for name in _ARITHMETIC)
+
+
+def _step(update: Callable[..., Any], look_up: Callable[..., Any] | None = None) -> Step:
+    def step(table: Any, slot: Any, places: Any, target: Any) -> Any:
+        def loss(table: Any) -> Any:
+            return jnp.sum(((look_up or _take)(table, places) - target) ** 2)
+
+        return update(table, slot, jax.grad(loss)(table))
+
+    return step
+
+
+def _take(table: Any, places: Any) -> Any:
+    return jnp.take(table, places, 0)
+
+
+def _adagrad(table: Any, slot: Any, gradient: Any) -> Any:
+    slot = slot + gradient**2
+    return table - 0.1 * gradient / jnp.sqrt(slot + 1e-7), slot
+
+
+def _operands(count: int = 24, dtype: str = "float32", shape: tuple[int, ...] = (_ROWS, _WIDTH)) -> list[Any]:
+    places = np.random.default_rng(0).integers(0, shape[0], count, np.int32)
+    places[: count // 3] = 7
+    return [random(shape, dtype, 0), np.abs(random(shape, dtype, 1)), places, random(shape[1:], dtype, 2)]
+
+
+# Of the table, its slot and the gradient; rows without gradient stay as they are.
+_BY_ROWS: dict[str, Callable[..., Any]] = {
+    "adagrad": _adagrad,
+    "sgd": lambda t, s, g: (t - 0.1 * g, s),
+    "clipped": lambda t, s, g: _adagrad(t, s, jnp.clip(g, -0.5, 0.5)),
+    "one of two": lambda t, s, g: jax.tree.map(
+        lambda new, old: jnp.where(s[0, 0] > 0, new, old), _adagrad(t, s, g), (t, s)
+    ),
+    "scaled by a function": lambda t, s, g: (t - jax.jit(lambda v: v * 0.1 + 0.0)(g), s),
+    "summed too": lambda t, s, g: (t - 0.1 * g, s, jnp.sum(t - 0.1 * g)),
+}
+_WHOLE: dict[str, Callable[..., Any]] = {
+    "momentum": lambda t, s, g: (t - (0.9 * s + g), 0.9 * s + g),
+    "decay": lambda t, s, g: (t - 0.1 * (g + 0.01 * t), s),
+    "norm": lambda t, s, g: (t - 0.1 * g / jnp.sqrt(jnp.sum(g**2)), s),
+    "exponential": lambda t, s, g: (t - jnp.exp(g), s),
+    "gradient": lambda t, s, g: (t - 0.1 * g, g),
+    "sums of columns": lambda t, s, g: (t - 0.1 * g, s, jnp.sum(g, 0)),
+}
+
+
+@pytest.mark.parametrize("update", _BY_ROWS.values(), ids=_BY_ROWS)
+def test_by_rows(update: Callable[..., Any]) -> None:
+    step, operands = _step(update), _operands()
+    assert _is_by_rows(step, *operands)
+    assert_same(step, *operands, exact=True)
+
+
+@pytest.mark.parametrize("update", _WHOLE.values(), ids=_WHOLE)
+def test_whole_where_rows_move_or_depend_on_each_other(update: Callable[..., Any]) -> None:
+    step, operands = _step(update), _operands()
+    assert not _is_by_rows(step, *operands)
+    assert_same(step, *operands)
+
+
+@pytest.mark.parametrize("shape", [(400_000,), (300_000, 1), (20_000, 4, 6)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_tables_of_any_rank(shape: tuple[int, ...], dtype: str) -> None:
+    step, operands = _step(_adagrad), _operands(dtype=dtype, shape=shape)
+    assert _is_by_rows(step, *operands)
+    assert_same(step, *operands, exact=dtype == "float32")
+
+
+def test_small_tables_and_many_lookups_stay_whole() -> None:
+    step = _step(_adagrad)
+    assert not _is_by_rows(step, *_operands(shape=(1_000, 8)))
+    assert not _is_by_rows(step, *_operands(count=8_000))
+
+
+@pytest.mark.parametrize("mode", ["fill", "clip", "wrap"])
+def test_numbers_beyond_the_table(mode: str) -> None:
+    step = _step(_adagrad, lambda table, places: jnp.take(table, places, 0, mode=mode, fill_value=0.0))
+    operands = _operands()
+    operands[2][4:10] = [-1, -_ROWS, -_ROWS - 1, _ROWS, _ROWS + 5, 2**31 - 1]
+    assert _is_by_rows(step, *operands)
+    assert_same(step, *operands, exact=True)
+
+
+def test_a_table_that_is_looked_up_twice() -> None:
+    step = _step(_adagrad, lambda table, places: _take(table, places) * _take(table, places[::-1] // 2))
+    operands = _operands()
+    assert _is_by_rows(step, *operands)
+    assert_same(step, *operands, exact=True)
+
+
+def test_two_tables_of_one_shape() -> None:
+    def step(first: Any, second: Any, places: Any, target: Any) -> Any:
+        def loss(tables: Any) -> Any:
+            return jnp.sum((_take(tables[0], places) * _take(tables[1], places + 1) - target) ** 2)
+
+        gradients = jax.grad(loss)((first, second))
+        return [t - 0.1 * g for t, g in zip((first, second), gradients, strict=True)]
+
+    operands = _operands()
+    assert _is_by_rows(step, *operands)
+    assert_same(step, *operands, exact=True)
+
+
+@pytest.fixture(scope="module")
+def compiled() -> list[Any]:
+    return [lowered(_step(_adagrad), *_operands(), ours=ours).compile() for ours in (False, True)]
+
+
+@given(st.lists(st.sampled_from([-_ROWS - 2, -_ROWS, -1, 0, 1, 2, 3, _ROWS - 1, _ROWS]), min_size=24, max_size=24))
+def test_any_numbers(compiled: list[Any], places: list[int]) -> None:
+    table, slot, _, target = _operands()
+    expected, found = (run(table, slot, np.asarray(places, np.int32), target) for run in compiled)
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "by_rows"),
+    [
+        (keras.optimizers.Adagrad(0.1), True),
+        (keras.optimizers.Adagrad(0.1, clipvalue=0.01), True),
+        (keras.optimizers.SGD(0.1), True),
+        (keras.optimizers.SGD(0.1, momentum=0.9), False),
+        (keras.optimizers.SGD(0.1, weight_decay=0.01), False),
+        (keras.optimizers.Adagrad(0.1, global_clipnorm=1.0), False),
+        (keras.optimizers.Adam(0.1), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_optimizers_of_keras(optimizer: Any, by_rows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet: Any = 0
+
+    def train() -> list[np.ndarray]:
+        keras.utils.set_random_seed(0)
+        with ls.distribute.OneDeviceStrategy("/cpu:0").scope():
+            layers = [keras.Input((3,)), keras.layers.Embedding(_ROWS, _WIDTH), keras.layers.Flatten()]
+            model = keras.Sequential([*layers, keras.layers.Dense(1)])
+            model.compile(type(optimizer).from_config(optimizer.get_config()), "mse")
+        random = np.random.default_rng(0)
+        x, y = random.integers(0, _ROWS, (32, 3)), random.random((32, 1))
+        x[:5] = 7
+        model.fit(x, y, batch_size=8, epochs=2, verbose=quiet)
+        return [np.asarray(w) for w in model.get_weights()]
+
+    changed: list[bool] = []
+
+    def update_rows(jaxpr: Any) -> Any:
+        made = row_updates.update_rows(jaxpr)
+        changed.append(made is not jaxpr)
+        return made
+
+    monkeypatch.setattr(rewrite, "update_rows", update_rows)
+    ours = train()
+    assert any(changed) is by_rows
+    if by_rows:
+        monkeypatch.setenv(VARIABLE, "0")
+        for value, expected in zip(ours, train(), strict=True):
+            np.testing.assert_array_equal(value, expected)
