@@ -47,5 +47,5 @@ def _ratio(network: Json, peer: str) -> float | None:
 
 
 def _rate(network: Json, side: str) -> float | None:
-    values = [r["examples/s"] for r in network["sides"][side]["rounds"] if "examples/s" in r]
+    values = [r["examples/s"] for r in network["sides"].get(side, {"rounds": []})["rounds"] if "examples/s" in r]
     return statistics.median(values) if values else None

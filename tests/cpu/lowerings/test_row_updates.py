@@ -146,6 +146,24 @@ def test_any_numbers(compiled: list[Any], places: list[int]) -> None:
         np.testing.assert_array_equal(one, other)
 
 
+def _one_device() -> ls.distribute.Strategy:
+    return ls.distribute.OneDeviceStrategy("/cpu:0")
+
+
+def _trained(strategy: ls.distribute.Strategy, optimizer: Any) -> list[np.ndarray]:
+    quiet: Any = 0
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        layers = [keras.Input((3,)), keras.layers.Embedding(_ROWS, _WIDTH), keras.layers.Flatten()]
+        model = keras.Sequential([*layers, keras.layers.Dense(1)])
+        model.compile(optimizer, "mse")
+    random = np.random.default_rng(0)
+    x, y = random.integers(0, _ROWS, (32, 3)), random.random((32, 1))
+    x[:5] = 7
+    model.fit(x, y, batch_size=8, epochs=2, verbose=quiet)
+    return [np.asarray(w) for w in model.get_weights()]
+
+
 @pytest.mark.parametrize(
     ("optimizer", "by_rows"),
     [
@@ -160,20 +178,6 @@ def test_any_numbers(compiled: list[Any], places: list[int]) -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_optimizers_of_keras(optimizer: Any, by_rows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    quiet: Any = 0
-
-    def train() -> list[np.ndarray]:
-        keras.utils.set_random_seed(0)
-        with ls.distribute.OneDeviceStrategy("/cpu:0").scope():
-            layers = [keras.Input((3,)), keras.layers.Embedding(_ROWS, _WIDTH), keras.layers.Flatten()]
-            model = keras.Sequential([*layers, keras.layers.Dense(1)])
-            model.compile(type(optimizer).from_config(optimizer.get_config()), "mse")
-        random = np.random.default_rng(0)
-        x, y = random.integers(0, _ROWS, (32, 3)), random.random((32, 1))
-        x[:5] = 7
-        model.fit(x, y, batch_size=8, epochs=2, verbose=quiet)
-        return [np.asarray(w) for w in model.get_weights()]
-
     changed: list[bool] = []
 
     def update_rows(jaxpr: Any) -> Any:
@@ -182,9 +186,18 @@ def test_optimizers_of_keras(optimizer: Any, by_rows: bool, monkeypatch: pytest.
         return made
 
     monkeypatch.setattr(rewrite, "update_rows", update_rows)
-    ours = train()
+    settings = optimizer.get_config()
+    ours = _trained(_one_device(), type(optimizer).from_config(settings))
     assert any(changed) is by_rows
     if by_rows:
         monkeypatch.setenv(VARIABLE, "0")
-        for value, expected in zip(ours, train(), strict=True):
+        for value, expected in zip(ours, _trained(_one_device(), type(optimizer).from_config(settings)), strict=True):
             np.testing.assert_array_equal(value, expected)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+def test_replicas_follow_one_device(optimizer: str) -> None:
+    """Several update the whole table, one some rows."""
+    one, four = (_trained(strategy, optimizer) for strategy in (_one_device(), ls.distribute.MirroredStrategy()))
+    for value, expected in zip(four, one, strict=True):
+        np.testing.assert_allclose(value, expected, rtol=2e-6, atol=2e-7)

@@ -22,7 +22,9 @@ from lockstep.distribute.internal import DistributedValues, Fixed
 # Values of these types are their own keys, beside their type: 1, 1.0 and True are one key to a dict.
 _PLAIN = frozenset((bool, int, float, complex, str, bytes))
 _NUMBERS = frozenset((int, float, complex))
+# Not `leaf.shape` and `leaf.dtype`: a tensor's look who asks for them, a microsecond each.
 _shape_of = np.ndarray.shape.__get__
+_dtype_of = np.ndarray.dtype.__get__
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,11 +60,15 @@ def key_of(leaves: Sequence[Any], widens: bool) -> tuple[Any, ...] | None:
             key.append((aval.shape, aval.dtype))
         elif kind in _PLAIN:
             key.append(kind if widens and kind in _NUMBERS else (kind, leaf))
-        elif isinstance(leaf, (np.ndarray, np.generic)):
+        elif isinstance(leaf, np.ndarray):
+            dtype = _dtype_of(leaf)
+            if dtype.kind in "OSUMm":
+                return None
+            key.append((_shape_of(leaf), dtype))
+        elif isinstance(leaf, np.generic):
             if leaf.dtype.kind in "OSUMm":
                 return None
-            # Not `leaf.shape`, which makes a TensorShape of a tensor's.
-            key.append((_shape_of(leaf) if isinstance(leaf, np.ndarray) else (), leaf.dtype))
+            key.append(((), leaf.dtype))
         elif isinstance(leaf, jax.Array):
             key.append((tuple(leaf.shape), leaf.dtype))
         elif isinstance(leaf, (DistributedValues, CompositeTensor, keras.KerasTensor)):
