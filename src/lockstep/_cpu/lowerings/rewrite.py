@@ -24,6 +24,7 @@ from lockstep._cpu.lowerings.foreign_products import foreign_product
 from lockstep._cpu.lowerings.grouped import grouped, grouped_kernel_gradient
 from lockstep._cpu.lowerings.kernel_gradients import (
     kernel_gradient,
+    one_output_kernel_gradient,
     pointwise_kernel_gradient,
     transposed_kernel_gradient,
 )
@@ -52,6 +53,7 @@ _CONVOLUTION_RULES: tuple[Callable[[Convolution], Compute | None], ...] = (
     few_inputs,
     one_output,
     kernel_gradient,
+    one_output_kernel_gradient,
     transposed_kernel_gradient,
     canonicalize,
 )
@@ -64,7 +66,8 @@ def convolution_rule(lhs: Aval, rhs: Aval, **params: Any) -> Callable[..., Any] 
 
 def local_convolution_rule(lhs: Aval, rhs: Aval, **params: Any) -> Callable[..., Any] | None:
     """Rule: a convolution on one device, for which a custom call may stand, too."""
-    return _ask((foreign_convolution, *_CONVOLUTION_RULES), lhs, rhs, params)
+    # oneDNN transposes images, too, for the gradient of a kernel with one output.
+    return _ask((one_output_kernel_gradient, foreign_convolution, *_CONVOLUTION_RULES), lhs, rhs, params)
 
 
 def local_product_rule(lhs: Aval, rhs: Aval, **params: Any) -> Any:
