@@ -15,6 +15,7 @@ a lowering stays only while it gains 1.2 x on its own grid (`benchmarks/lowering
     loop_products       products in the body of a `lax.scan`, as recurrent layers have them
     products            products that sum over several leading axes, as the gradients of dense layers' kernels do
     random_bits         threefry's bits, and masks and numbers made of them
+    resampling          pictures that are turned, zoomed, moved or sheared
 """
 
 from __future__ import annotations
