@@ -31,7 +31,7 @@ from jax.extend.core import Literal, primitives
 from jax.scipy.ndimage import map_coordinates
 
 from lockstep._engine.step.jaxprs import close_jaxpr, constants_of, evaluate_equation, open_jaxpr
-from lockstep._types import Aval, Jaxpr, JaxprAtom, JaxprEquation
+from lockstep._types import Array, Aval, Jaxpr, JaxprAtom, JaxprEquation
 
 Call = Callable[[JaxprEquation, Callable[..., Any]], JaxprEquation]
 _Producers = Mapping[Any, JaxprEquation]
@@ -57,7 +57,7 @@ class _Way:
 
 
 @dataclass(frozen=True)
-class _Transform:
+class Transform:
     """The equations of an affine transform, in the order in which they run, and what it is of."""
 
     product: JaxprEquation
@@ -99,17 +99,17 @@ def resample(jaxpr: Jaxpr, is_plain: Callable[[JaxprEquation], bool], call: Call
         call: Makes an equation that calls a function out of one with its operands and results.
     """
     body = open_jaxpr(jaxpr)
-    if not any(map(_may_sample, body.eqns)):
+    if not any(map(may_sample, body.eqns)):
         return jaxpr
     producers = {v: eqn for eqn in body.eqns for v in eqn.outvars}
-    changed = [_replaced(eqn, producers, call) if _may_sample(eqn) and is_plain(eqn) else eqn for eqn in body.eqns]
+    changed = [_replaced(eqn, producers, call) if may_sample(eqn) and is_plain(eqn) else eqn for eqn in body.eqns]
     if all(new is old for new, old in zip(changed, body.eqns, strict=True)):
         return jaxpr
     made = body.replace(eqns=changed)
     return made if body is jaxpr else close_jaxpr(made, constants_of(jaxpr))
 
 
-def _may_sample(eqn: JaxprEquation) -> bool:
+def may_sample(eqn: JaxprEquation) -> bool:
     """Returns whether an equation has the shapes of pictures at coordinates for each of their numbers."""
     if eqn.primitive is not primitives.jit_p or len(eqn.invars) != 2 or len(eqn.outvars) != 1:
         return False
@@ -136,7 +136,7 @@ def _replaced(eqn: JaxprEquation, producers: _Producers, call: Call) -> JaxprEqu
     return call(eqn.replace(invars=[eqn.invars[0], found.matrices, found.offset]), compute)
 
 
-def _transform(eqn: JaxprEquation, producers: _Producers) -> _Transform | None:
+def _transform(eqn: JaxprEquation, producers: _Producers) -> Transform | None:
     """Returns how the coordinates of a call come about; `None` unless by an affine transform of all places."""
     images, coordinates = eqn.invars
     shift = _producer(coordinates, producers, "add")
@@ -148,7 +148,7 @@ def _transform(eqn: JaxprEquation, producers: _Producers) -> _Transform | None:
         if transpose is None or product is None or offset.aval.shape != (images.aval.shape[0], 3, 1, 1, 1):
             continue
         if tuple(transpose.params["permutation"]) == _COORDINATE_FIRST and _is_of_places(product, producers):
-            return _Transform(product, transpose, shift, eqn)
+            return Transform(product, transpose, shift, eqn)
     return None
 
 
@@ -253,7 +253,7 @@ def _filling(eqn: JaxprEquation) -> tuple[Any] | None:
 def _text(way: _Way, eqn: JaxprEquation) -> str | None:
     """Returns the function that jax makes of `map_coordinates`, as text, for operands like an equation's."""
 
-    def sample(image: jax.Array, coordinates: jax.Array) -> jax.Array:
+    def sample(image: jax.Array, coordinates: Array) -> jax.Array:
         return map_coordinates(image, coordinates, way.order, way.mode, way.fill)
 
     shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
