@@ -37,6 +37,7 @@ from benchmarks.grids.pooling import pooling_cases  # noqa: E402
 from benchmarks.grids.products import product_cases  # noqa: E402
 from benchmarks.grids.random_numbers import random_cases  # noqa: E402
 from benchmarks.grids.recurrent import recurrent_cases  # noqa: E402
+from benchmarks.grids.transforms import transform_cases  # noqa: E402
 from benchmarks.grids.transposed import transposed_cases  # noqa: E402
 from lockstep import _cpu  # noqa: E402
 from lockstep._cpu.backend import VARIABLE  # noqa: E402
@@ -50,6 +51,7 @@ GRIDS: tuple[Callable[[], Iterator[Case]], ...] = (
     recurrent_cases,
     product_cases,
     random_cases,
+    transform_cases,
 )
 # What one run is shorter than cannot be told from the noise of a dispatch, ms.
 _NOISE = 0.05
