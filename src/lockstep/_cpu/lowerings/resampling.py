@@ -4,7 +4,8 @@
 RandomTranslation, RandomShear. On JAX it asks `map_coordinates` for each number of the result by row, column and
 channel, as for a picture of three dimensions: three coordinates for each, eight corners, and the arithmetic of indices
 for each of these, although the channel asked for is the number's own. For 32x180x180x3 float32 that takes 208 ms of
-CPU time; what stands below 20, of which 3 to see that all is finite (2-core EPYC with AVX-512).
+CPU time; what stands below 20, of which 3 to see that all is finite (2-core EPYC with AVX-512). A compiled step of
+TensorFlow's tutorial on 32 such pictures, turned and zoomed, took 1,735 ms; now 393, where 376 are the network's.
 
 What is looked for is a call of the function that jax makes of `map_coordinates`, recognised by tracing it here, at
 coordinates that are a product of the places of all numbers, which the program makes of constants, with a matrix for
