@@ -38,6 +38,7 @@ from benchmarks.grids.products import product_cases  # noqa: E402
 from benchmarks.grids.random_numbers import random_cases  # noqa: E402
 from benchmarks.grids.recurrent import recurrent_cases  # noqa: E402
 from benchmarks.grids.row_updates import row_update_cases  # noqa: E402
+from benchmarks.grids.transforms import transform_cases  # noqa: E402
 from benchmarks.grids.transposed import transposed_cases  # noqa: E402
 from lockstep import _cpu  # noqa: E402
 from lockstep._cpu.backend import VARIABLE  # noqa: E402
@@ -52,6 +53,7 @@ GRIDS: tuple[Callable[[], Iterator[Case]], ...] = (
     product_cases,
     random_cases,
     row_update_cases,
+    transform_cases,
 )
 # What one run is shorter than cannot be told from the noise of a dispatch, ms.
 _NOISE = 0.05

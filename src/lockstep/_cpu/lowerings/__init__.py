@@ -16,6 +16,7 @@ a lowering stays only while it gains 1.2 x on its own grid (`benchmarks/lowering
     products            products that sum over several leading axes, as the gradients of dense layers' kernels do
     row_updates         tables of which an optimizer changes some rows
     random_bits         threefry's bits, and masks and numbers made of them
+    resampling          pictures that are turned, zoomed, moved or sheared
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from lockstep._cpu.lowerings.loop_products import loop_products
 from lockstep._cpu.lowerings.pooling import max_gradient, window_max, window_sum
 from lockstep._cpu.lowerings.products import product
 from lockstep._cpu.lowerings.random_bits import drawn_numbers, random_bits, threefry
+from lockstep._cpu.lowerings.resampling import resample
 from lockstep._cpu.lowerings.row_updates import update_rows
 from lockstep._cpu.lowerings.small_convolutions import few_inputs, one_output, pointwise
 from lockstep._cpu.lowerings.small_pictures import small_picture
@@ -139,13 +140,14 @@ class _Rewriter:
         if id(jaxpr) not in self._known:
             # The numbers of rows are data: XLA would have every device of several look for them in all batches.
             on_one_device = update_rows(jaxpr) if self._local is self else jaxpr
-            self._known[id(jaxpr)] = jaxpr, replace_equations(on_one_device, self._rewrite_equation)
+            resampled = resample(on_one_device, _is_plain, _call_equation)
+            self._known[id(jaxpr)] = jaxpr, replace_equations(resampled, self._rewrite_equation)
         return self._known[id(jaxpr)][1]
 
     def _rewrite_equation(self, eqn: JaxprEqn) -> JaxprEqn:
         call = self._call(eqn)
         if call is not None:
-            return eqn.replace(primitive=primitives.closed_call_p, params={"call_jaxpr": call})
+            return _calling(eqn, call)
         # A `shard_map` that checks how values vary wants that of each value, which a rule does not know.
         if eqn.primitive.name in _CLOSED or eqn.params.get("check_vma"):
             return eqn
@@ -169,6 +171,14 @@ def _is_of_shards(eqn: JaxprEqn) -> bool:
     # Later releases of jax call them `manual_axes`.
     axes = eqn.params.get("newly_manual_axes", eqn.params.get("manual_axes", ()))
     return eqn.primitive.name == "shard_map" and set(axes) == set(eqn.params["mesh"].axis_names)
+
+
+def _call_equation(eqn: JaxprEqn, compute: Callable[..., Any]) -> JaxprEqn:
+    return _calling(eqn, _trace(compute, eqn))
+
+
+def _calling(eqn: JaxprEqn, call: Jaxpr) -> JaxprEqn:
+    return eqn.replace(primitive=primitives.closed_call_p, params={"call_jaxpr": call})
 
 
 def _trace(compute: Callable[..., Any], eqn: JaxprEqn) -> Jaxpr:
