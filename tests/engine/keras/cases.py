@@ -172,6 +172,27 @@ def _convolutional(strategy: Any, rng: np.random.Generator, floatx: str) -> dict
     return _results(model, history, x, y)
 
 
+def _augmented(strategy: Any, rng: np.random.Generator, floatx: str) -> dict[str, np.ndarray]:
+    """Layers that Keras runs operation by operation, and lockstep compiles."""
+    x, y = _classified(rng, floatx, 10, 8, 3)
+    with strategy.scope():
+        model = keras.Sequential(
+            [
+                keras.Input((10, 8, 3)),
+                layers.RandomFlip("horizontal", seed=1),
+                layers.RandomRotation(0.2, seed=2),
+                layers.RandomZoom(0.2, seed=3),
+                layers.RandomTranslation(0.2, 0.2, "constant", seed=4),
+                layers.RandomShear(0.2, 0.2, seed=5),
+                layers.Flatten(),
+                layers.Dense(4),
+            ]
+        )
+        model.compile(keras.optimizers.SGD(0.05, momentum=0.9), _crossentropy(), metrics=["accuracy"])
+    history = model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0)
+    return _results(model, history, x, y)
+
+
 def _masked_recurrent(strategy: Any, rng: np.random.Generator, floatx: str) -> dict[str, np.ndarray]:
     x = rng.integers(1, 20, (EXAMPLES, 9), dtype="int32")
     x[np.arange(9)[None, :] >= rng.integers(1, 10, EXAMPLES)[:, None]] = 0
@@ -280,6 +301,7 @@ CASES: dict[str, Callable[..., dict[str, np.ndarray]]] = {
     "contrastive loss": _contrastive,
     "auc": _auc,
     "convolutional": _convolutional,
+    "augmented pictures": _augmented,
     "masked gru and lstm": _masked_recurrent,
     "two inputs, two outputs": _two_inputs_two_outputs,
     "custom train_step": _custom_train_step,

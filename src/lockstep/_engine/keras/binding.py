@@ -16,6 +16,7 @@ from keras.src.trainers.trainer import Trainer
 from keras.src.utils import traceback_utils
 
 from lockstep._engine.keras import saving, trainer
+from lockstep._engine.keras.compiled_models import note_request
 from lockstep._engine.keras.fit import fit
 from lockstep._engine.keras.ownership import claim, ownership_for_run
 
@@ -40,7 +41,7 @@ def install() -> None:
     for name, ours in _METHODS.items():
         setattr(JAXTrainer, name, _dispatch(name, getattr(JAXTrainer, name), ours))
     JAXTrainer.__init__ = _claim_after(JAXTrainer.__init__)
-    Trainer.compile = _claim_after(Trainer.compile)
+    Trainer.compile = _claim_after(Trainer.compile, note_request)
     saving.install()
 
 
@@ -63,14 +64,16 @@ def _dispatch(name: str, theirs: Callable[..., Any], ours: Callable[..., Any]) -
     return method
 
 
-def _claim_after(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a method that gives the model to the open scope after Keras' own."""
+def _claim_after(theirs: Callable[..., Any], note: Callable[..., None] | None = None) -> Callable[..., Any]:
+    """Returns a method that gives the model to the open scope after Keras' own, and notes how it was called."""
 
     @functools.wraps(theirs)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = theirs(self, *args, **kwargs)
         # Afterwards: a subclass that raises in its constructor owns nothing.
         claim(self)
+        if note is not None:
+            note(self, args, kwargs)
         return result
 
     return method

@@ -14,6 +14,7 @@ from typing import Any
 import jax.numpy as jnp
 import keras
 
+from lockstep._engine.keras.compiled_models import is_compiled
 from lockstep._engine.keras.non_finite import Reports, new_counters, watched
 from lockstep._engine.keras.ownership import Ownership
 from lockstep._engine.keras.replica_step import local_train_step, replica_train_step
@@ -207,11 +208,6 @@ def predict_program(model: Model, owned: Ownership) -> Program:
         return packed(outputs), (state[0], non_trainable)
 
     return _cached(model, owned, "predict_function", predict_step, output_mode="all")
-
-
-def is_compiled(model: Model) -> bool:
-    """Returns whether steps of `model` are compiled, or run as they are."""
-    return model.jit_compile and not model.run_eagerly
 
 
 def _cached(model: Model, owned: Ownership, attribute: str, step: Step, output_mode: OutputMode = "last") -> Program:

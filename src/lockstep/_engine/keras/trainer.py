@@ -20,6 +20,7 @@ from lockstep._engine.input.samples import Sample
 from lockstep._engine.input.source import Source, dataset_of, source_of
 from lockstep._engine.keras import agreement, programs
 from lockstep._engine.keras.callbacks import BatchListener, callback_list
+from lockstep._engine.keras.compiled_models import is_compiled
 from lockstep._engine.keras.ownership import Ownership
 from lockstep._engine.keras.state import PREDICT, TEST, TRAIN, ModelState
 from lockstep._engine.loop import loop
@@ -40,7 +41,7 @@ def make_source(owned: Ownership, call: str, model: Model, x: PyTree, **argument
     random_state.follow_chief(owned.replicas.runtime, call)
     # What workers without a program compute travels from here.
     is_scheduled = owned.scheduler is not None and call == "fit"
-    divides = not is_scheduled and programs.is_compiled(model)
+    divides = not is_scheduled and is_compiled(model)
     return source_of(dataset_of(x), owned.replicas, divides, **arguments)
 
 

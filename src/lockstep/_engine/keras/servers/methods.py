@@ -19,8 +19,9 @@ from keras.src.utils.python_utils import pythonify_logs
 from lockstep._engine.input import random_state, samples
 from lockstep._engine.input.feed import Feed
 from lockstep._engine.input.source import Source, dataset_of, source_of
-from lockstep._engine.keras import programs, trainer
+from lockstep._engine.keras import trainer
 from lockstep._engine.keras.callbacks import callback_list, log_directory
+from lockstep._engine.keras.compiled_models import is_compiled
 from lockstep._engine.keras.fit import EpochDriver
 from lockstep._engine.keras.fit import fit as fit_scheduled
 from lockstep._engine.keras.ownership import Ownership
@@ -373,7 +374,7 @@ def _options(owned: Ownership) -> ServerOptions:
 
 def _check_compiled(model: Any) -> None:
     """Raises `UnsupportedError` for a model whose steps are not compiled."""
-    if not programs.is_compiled(model):
+    if not is_compiled(model):
         raise UnsupportedError(
             "What servers need of a step is taken from its trace. Received: a model with run_eagerly=True or "
             "jit_compile=False. Leave these out, or debug with a strategy without parameter servers."

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from lockstep._engine.keras import programs
+from lockstep._engine.keras.compiled_models import is_compiled
 from lockstep._engine.keras.ownership import Ownership
 from lockstep._engine.keras.servers.options import ServerOptions
 from lockstep._engine.keras.servers.served_state import ServedState
@@ -80,7 +80,7 @@ class ScheduledProgram(HostProgram):
 
     def __init__(self, model: Model, scheduler: Scheduler, runtime: Runtime) -> None:
         super().__init__(runtime)
-        if not programs.is_compiled(model):
+        if not is_compiled(model):
             raise UnsupportedError(
                 "Workers compute what is taken from the trace of a step. Received: a model with run_eagerly=True or "
                 "jit_compile=False. Leave these out, or debug with a strategy without parameter servers."
