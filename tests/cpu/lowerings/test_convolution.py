@@ -192,6 +192,20 @@ def test_a_kernel_larger_than_the_picture_is_a_product() -> None:
     assert "stablehlo.convolution" not in ours
 
 
+@pytest.mark.parametrize("padding", ["SAME", "VALID", [(2, 0), (0, 3)]], ids=str)
+@pytest.mark.parametrize("size", [(9, 12), (6, 31)])
+def test_the_gradient_of_a_kernel_with_one_output(size: tuple[int, int], padding: Any) -> None:
+    x, k = random((3, *size, 7), "float32", 0), random((3, 2, 7, 1), "float32", 1)
+
+    def of_kernel(x: Any, k: Any) -> Any:
+        numbers = ("NHWC", "HWIO", "NHWC")
+        y, back = jax.vjp(lambda k: lax.conv_general_dilated(x, k, (1, 1), padding, dimension_numbers=numbers), k)
+        return back(jnp.cos(y))[0]
+
+    assert differs(of_kernel, x, k)
+    assert_same(of_kernel, x, k)
+
+
 @pytest.mark.parametrize("name", ["one channel", "one output", "1x1, stride 2"])
 def test_float64(name: str) -> None:
     with jax.enable_x64(True):

@@ -93,14 +93,16 @@ def one_output_kernel_gradient(convolution: Convolution) -> Compute | None:
     # Where the slice for the first place of the kernel begins; for the next ones it begins earlier.
     first = [low + before for (_, _, _, (low, _)), (before, _) in zip(sizes, margins, strict=True)]
 
+    def as_seen_from(tap: tuple[int, ...], gradient: jax.Array) -> jax.Array:
+        """Returns for each place of the images what a place of the kernel makes of it."""
+        starts = [begin - t for begin, t in zip(first, tap, strict=True)]
+        limits = [start + size for start, size in zip(starts, space, strict=True)]
+        return lax.slice(gradient, (0, *starts), (len(gradient), *limits))
+
     def compute(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
         gradient = lax.transpose(rhs, (rank, rank + 1, *range(rank)))[:, 0]
         gradient = pad(gradient, ((0, 0), *margins), 0)
-        slices = [
-            lax.slice(gradient, (0, *start), (len(gradient), *(s + n for s, n in zip(start, space, strict=True))))
-            for tap in taps(tuple(taps_shape))
-            if (start := [f - t for f, t in zip(first, tap, strict=True)])
-        ]
+        slices = [as_seen_from(tap, gradient) for tap in taps(tuple(taps_shape))]
         images = lax.transpose(lhs, (rank + 1, *range(1, rank + 1), 0)).reshape(-1, inputs)
         product = lax.dot(jnp.stack(slices).reshape(count, -1), images, precision=convolution.precision)
         return lax.transpose(product.reshape(*taps_shape, 1, inputs), (rank + 1, *range(rank), rank))

@@ -41,7 +41,8 @@ _ELEMENTWISE = frozenset(
 _ZERO_AT_ZERO = frozenset(
     ("abs", "convert_element_type", "copy", "neg", "sign", "sqrt", "square", "stop_gradient", "tanh")
 )
-_DROP, _CLIP = lax.GatherScatterMode.FILL_OR_DROP, lax.GatherScatterMode.CLIP
+_CLIP = lax.GatherScatterMode.CLIP
+_MODES = (_CLIP, lax.GatherScatterMode.FILL_OR_DROP, lax.GatherScatterMode.PROMISE_IN_BOUNDS)
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,11 @@ class _Lookup:
         """Returns the number in the table, and the summand, of each row; those that are dropped have number N."""
         places, summands = values if self.equation is self.scatter else self._computed(values)
         size, *row = self.gradient.aval.shape
-        places = places.reshape(-1).astype(jnp.int32)
-        if self.scatter.params["mode"] is _CLIP:
+        places = places.reshape(-1)
+        if self.scatter.params["mode"] == _CLIP:
             places = jnp.clip(places, 0, size - 1)
         outside = (places < 0) | (places >= size)
-        return jnp.where(outside, size, places), summands.reshape(-1, *row)
+        return jnp.where(outside, size, places.astype(jnp.int32)), summands.reshape(-1, *row)
 
     def _computed(self, values: Sequence[Any]) -> list[Any]:
         body = open_jaxpr(self.equation.params["jaxpr"])
@@ -172,6 +173,7 @@ def _adds_rows_to_zeros(body: Any, scatter: JaxprEquation) -> bool:
     zeros = _maker(body, scatter.invars[0])
     return (
         operand.ndim > 0
+        and scatter.params["mode"] in _MODES
         and numbers.inserted_window_dims == numbers.scatter_dims_to_operand_dims == (0,)
         and not getattr(numbers, "operand_batching_dims", ())
         and tuple(numbers.update_window_dims) == tuple(range(summands.ndim - len(row), summands.ndim))
