@@ -12,10 +12,11 @@ from typing import Any
 from benchmarks.harness import plots, report
 from benchmarks.harness.case import KERAS, OURS, TENSORFLOW, Case, Environment, Side
 from benchmarks.harness.environments import ROOT, Pythons, versions
+from benchmarks.harness.gpu_command import device_name
 from benchmarks.harness.machine import machine, now
 from benchmarks.harness.processes import end_with_children
 from benchmarks.harness.rounds import Settings, run
-from benchmarks.zoo import page, profile
+from benchmarks.zoo import page, profile, together
 from benchmarks.zoo.measure import COLD, MEMORY, RATE, WARM, networks
 from benchmarks.zoo.network import Network
 
@@ -35,20 +36,29 @@ def main() -> None:
         return profile.show(given.profile, given.lockstep)
     pythons = Pythons(lockstep=given.lockstep, tensorflow=given.tensorflow, plot=given.plot)
     settings = Settings(given.rounds, False, pythons, shlex.split(given.prefix), {"seconds": given.seconds}, tries=1)
-    path = given.output / "zoo.json"
+    device = device_name(pythons.lockstep)
+    path = together.result_path(given.output, device)
     kept = json.loads(path.read_text())["networks"] if given.networks and path.exists() else {}
     result: dict[str, Any] = {
-        "command": "python benchmarks/zoo",
+        "command": f"python benchmarks/zoo --together {given.together:g}"
+        if given.together
+        else "python benchmarks/zoo",
         "date": now(),
-        "machine": machine(),
-        "rounds": given.rounds,
+        "machine": {**machine(), **({} if device == "cpu" else {"device": device})},
+        "rounds": 1 if given.together else given.rounds,
         "versions": versions(pythons),
         "networks": kept,
     }
     given.output.mkdir(parents=True, exist_ok=True)
     sides = [side for side in SIDES if side[1] in given.sides]
-    for name in given.networks or networks():
-        result["networks"][name] = _measure(networks()[name], sides, settings, given.start)
+    names = given.networks or list(networks())
+    if given.together:
+        found = list(together.measure(names, sides, pythons, given.seconds, given.together))
+        measured = [(name, _once(networks()[name], sides, found)) for name in names]
+    else:
+        measured = ((name, _measure(networks()[name], sides, settings, given.start)) for name in names)
+    for name, rounds in measured:
+        result["networks"][name] = rounds
         path.write_text(json.dumps(result, indent=1) + "\n")
         path.with_suffix(".md").write_text(page.markdown(result))
     plots.draw("zoo", path, pythons.plot)
@@ -67,6 +77,25 @@ def _measure(
         measured[side["name"]]["rounds"] += side["rounds"]
         measured[side["name"]]["failure"] = measured[side["name"]]["failure"] or side["failure"]
     return {"title": network.title, "batch": network.batch, "date": now(), "sides": measured}
+
+
+def _once(
+    network: Network, sides: Sequence[tuple[str, str, Environment]], found: Sequence[tuple[str, str, dict[str, float]]]
+) -> dict[str, Any]:
+    """Returns the one round of these sides that was measured with other networks'."""
+    by_side = {title: measured for name, title, measured in found if name == network.name}
+    failure = "not ready in time, or failed"
+    return {
+        "title": network.title,
+        "batch": network.batch,
+        "date": now(),
+        "sides": {
+            title: {"rounds": [by_side[title]], "failure": ""}
+            if title in by_side
+            else {"rounds": [], "failure": failure}
+            for title, _, _ in sides
+        },
+    }
 
 
 def _case(
@@ -88,6 +117,7 @@ def _arguments() -> argparse.Namespace:
     add("--seconds", type=float, default=6.0, help="how long each measures (default: 6)")
     add("--sides", type=_side_names, default=[side for _, side, _ in SIDES], help="names, with commas (default: all)")
     add("--no-start", dest="start", action="store_false", help="leave out seconds to the first step")
+    add("--together", type=float, default=0.0, metavar="MINUTES", help="compile all at once, measure one by one")
     add("--output", type=Path, default=RESULTS, help="directory (default: benchmarks/results)")
     add("--prefix", default="", help="words before each measured command, such as 'taskset -c 0,1'")
     for name in ("lockstep", "tensorflow", "plot"):

@@ -28,8 +28,12 @@ def ratio(network: Json, side: str, metric: str) -> float | None:
 
 
 def by_ratio(result: Json) -> list[tuple[str, Json]]:
-    """Returns the networks by their rate beside TensorFlow's, those that failed first."""
-    return sorted(result["networks"].items(), key=lambda item: ratio(item[1], TENSORFLOW, RATE) or 0.0)
+    """Returns the networks by their rate beside TensorFlow's, or else Keras'; those that failed come first."""
+
+    def beside(network: Json) -> float:
+        return ratio(network, TENSORFLOW, RATE) or ratio(network, KERAS, RATE) or 0.0
+
+    return sorted(result["networks"].items(), key=lambda item: beside(item[1]))
 
 
 # Columns: a title, whom lockstep is compared with, and by what.
