@@ -109,6 +109,7 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
             "keras.src.backend.config.max_steps_per_epoch": "function ()",
             "keras.src.layers.layer.Layer._flatten_layers": "function (self, include_self, recursive)",
             "keras.src.trainers.trainer.Trainer._assert_compile_called": "function (self, method_name)",
+            "keras.src.trainers.trainer.Trainer._compile_config": "attribute",
             "keras.src.trainers.trainer.Trainer._compile_loss": "attribute",
             "keras.src.trainers.trainer.Trainer._compile_metrics": "attribute",
             "keras.src.trainers.trainer.Trainer._flatten_metrics_in_order": "function (self, logs)",

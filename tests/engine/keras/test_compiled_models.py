@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -67,6 +68,15 @@ def test_the_program_decides(options: dict[str, Any], expected: bool) -> None:
         assert is_compiled(model)
         model.compile("sgd", "mse", **options)
     assert is_compiled(model) is expected
+
+
+def test_a_model_that_was_saved_is_compiled_again(tmp_path: Path) -> None:
+    with ls.distribute.MirroredStrategy().scope():
+        _model(keras.layers.RandomZoom(0.1)).save(tmp_path / "a.keras")
+        loaded: Any = keras.saving.load_model(tmp_path / "a.keras")
+        assert is_compiled(loaded)
+    plain: Any = keras.saving.load_model(tmp_path / "a.keras")
+    assert not plain.jit_compile and not plain.run_eagerly
 
 
 @pytest.mark.parametrize("layer", [lambda: OwnRotation(0.1), OnHost, lambda: keras.layers.RandomCrop(4, 4)])

@@ -13,6 +13,7 @@ from typing import Any
 
 import keras
 
+from lockstep._engine.keras.ownership import ownership
 from lockstep._types import Model
 
 # Of these classes themselves: what a class of the user's adds to one is not known.
@@ -26,10 +27,12 @@ _may_compile: weakref.WeakSet[Any] = weakref.WeakSet()
 def note_request(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Remembers whether a call of `compile` with these arguments lets steps be compiled."""
     asked = args[_POSITION] if len(args) > _POSITION else kwargs.get("jit_compile", "auto")
-    if asked in ("auto", True):
-        _may_compile.add(model)
-    else:
-        _may_compile.discard(model)
+    if asked not in ("auto", True):
+        return _may_compile.discard(model)
+    _may_compile.add(model)
+    if ownership(model) is not None and not model.jit_compile:
+        # For who saves the model: loaded, it would not be compiled because its file says so.
+        model._compile_config.config["jit_compile"] = "auto"
 
 
 def is_compiled(model: Model) -> bool:
