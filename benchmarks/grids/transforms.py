@@ -36,14 +36,14 @@ def _transformed(
     def compute(images: jax.Array, numbers: jax.Array) -> Any:
         from keras import ops
 
-        transforms = _turned(0.3 * numbers.astype(jnp.float32), *shape[1:3])
+        transforms = _turn_and_zoom(0.3 * numbers.astype(jnp.float32), *shape[1:3])
         return ops.image.affine_transform(images, transforms, interpolation, mode, data_format="channels_last")
 
     name = f"transforms {'x'.join(map(str, shape))} {jnp.dtype(dtype).name} {mode} {interpolation}"
     return Case(name, compute, (shape, (shape[0], 2)), dtype, quick)
 
 
-def _turned(numbers: jax.Array, height: int, width: int) -> jax.Array:
+def _turn_and_zoom(numbers: jax.Array, height: int, width: int) -> jax.Array:
     """Returns transforms that turn pictures about their middle, and zoom them, given two numbers for each."""
     cosine, sine = (jnp.exp(numbers[:, 1]) * f(numbers[:, 0]) for f in (jnp.cos, jnp.sin))
     x, y, zero = width / 2, height / 2, jnp.zeros_like(cosine)

@@ -55,7 +55,7 @@ def measure(
     Raises:
         Failed: With the end of what the process said.
     """
-    command = [*prefix, python, _SIDE, module, function, json.dumps(dict(options))]
+    command = [*prefix, *side_command(python, module, function, options)]
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             command, env=dict(environment), stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
@@ -72,6 +72,11 @@ def measure(
             errors.seek(0)
             raise Failed(f"ended with {process.returncode}: {_last_words(errors.read())}")
     return _result(output)
+
+
+def side_command(python: str, module: str, function: str, options: Mapping[str, Any]) -> list[str]:
+    """Returns the command line that runs `function` of `module` with these options."""
+    return [python, _SIDE, module, function, json.dumps(dict(options))]
 
 
 def end_group(process: subprocess.Popen[Any]) -> None:
@@ -98,8 +103,13 @@ def end_with_children() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
-class _Worker:
-    """A process of a gang; a thread reads what it prints."""
+class Worker:
+    """A side's process that waits for the word to go on; a thread reads what it prints.
+
+    Attributes:
+        ready: Set when it has come to `wait_for_all`.
+        settled: Set then, or when it has ended.
+    """
 
     def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
@@ -111,7 +121,7 @@ class _Worker:
             stderr=self.errors,
             text=True,
         )
-        self.ready = threading.Event()
+        self.ready, self.settled = threading.Event(), threading.Event()
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -122,6 +132,8 @@ class _Worker:
             self.lines.append(line)
             if line.strip() == _READY:
                 self.ready.set()
+                self.settled.set()
+        self.settled.set()
 
     def go(self) -> None:
         assert self.process.stdin is not None
@@ -148,7 +160,7 @@ def gang(
         Failed: If one ends with an error; the others are ended then.
     """
     workers = [
-        _Worker([sys.executable, _SIDE, module, function, json.dumps({**options, "worker": i})], environment)
+        Worker(side_command(sys.executable, module, function, {**options, "worker": i}), environment)
         for i, environment in enumerate(environments)
     ]
     try:
@@ -160,7 +172,7 @@ def gang(
             worker.process.wait()
 
 
-def _watch(workers: list[_Worker], deadline: float) -> None:
+def _watch(workers: list[Worker], deadline: float) -> None:
     gone = False
     while any(worker.process.poll() is None for worker in workers):
         _check(workers)
@@ -174,7 +186,7 @@ def _watch(workers: list[_Worker], deadline: float) -> None:
     _check(workers)
 
 
-def _check(workers: list[_Worker]) -> None:
+def _check(workers: list[Worker]) -> None:
     for i, worker in enumerate(workers):
         if worker.process.poll():
             raise Failed(f"worker {i} ended with {worker.process.returncode}: {worker.words()}")

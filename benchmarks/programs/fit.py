@@ -6,7 +6,9 @@ import time
 from typing import Any
 
 
-def timed_fit(keras: Any, model: Any, steps: int, seconds: float, least: int = 2, **arguments: Any) -> float:
+def timed_fit(
+    keras: Any, model: Any, steps: int, seconds: float, least: int = 2, between: Any = None, **arguments: Any
+) -> float:
     """Fits for an epoch of warm-up, and then for as many as take `seconds`; returns steps/s.
 
     Args:
@@ -15,12 +17,15 @@ def timed_fit(keras: Any, model: Any, steps: int, seconds: float, least: int = 2
         steps: Steps of an epoch.
         seconds: How long to measure.
         least: Measured epochs, at least.
+        between: Called after the warm-up.
         **arguments: For `fit`.
     """
     ends: list[float] = []
 
     class Clock(keras.callbacks.Callback):
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if epoch == 0 and between is not None:
+                between()
             ends.append(time.perf_counter())
             if len(ends) > least and ends[-1] - ends[0] > seconds:
                 self.model.stop_training = True

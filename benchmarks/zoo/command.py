@@ -76,7 +76,7 @@ def _measure(
     for side in (side for case in done for side in case["sides"]):
         measured[side["name"]]["rounds"] += side["rounds"]
         measured[side["name"]]["failure"] = measured[side["name"]]["failure"] or side["failure"]
-    return {"title": network.title, "batch": network.batch, "date": now(), "sides": measured}
+    return _entry(network, measured)
 
 
 def _once(
@@ -84,18 +84,15 @@ def _once(
 ) -> dict[str, Any]:
     """Returns the one round of these sides that was measured with other networks'."""
     by_side = {title: measured for name, title, measured in found if name == network.name}
-    failure = "not ready in time, or failed"
-    return {
-        "title": network.title,
-        "batch": network.batch,
-        "date": now(),
-        "sides": {
-            title: {"rounds": [by_side[title]], "failure": ""}
-            if title in by_side
-            else {"rounds": [], "failure": failure}
-            for title, _, _ in sides
-        },
-    }
+    missing = {"rounds": [], "failure": "not ready in time, or failed"}
+    return _entry(
+        network,
+        {title: {"rounds": [by_side[title]], "failure": ""} if title in by_side else missing for title, _, _ in sides},
+    )
+
+
+def _entry(network: Network, sides: dict[str, Any]) -> dict[str, Any]:
+    return {"title": network.title, "batch": network.batch, "date": now(), "sides": sides}
 
 
 def _case(

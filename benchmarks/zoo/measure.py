@@ -6,7 +6,6 @@ import contextlib
 import resource
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,6 @@ from benchmarks.zoo.network import Network
 
 RATE, MEMORY, COLD, WARM = "examples/s", "MB", "s, cold", "s, warm"
 SIDES = ("lockstep", "tensorflow", "keras_on_jax")
-# What a process says that has compiled its network, and waits for a line.
-READY = "READY"
 
 
 def networks() -> dict[str, Network]:
@@ -45,37 +42,21 @@ def compiled(side: str, network: Network) -> tuple[Any, Any]:
 
 
 def fit(options: Mapping[str, Any]) -> dict[str, float]:
-    """Measures whole epochs of `fit` after the first one, and the most memory that the process had."""
+    """Measures whole epochs of `fit` after the first one, and the most memory that the process had.
+
+    With the option `waits` it goes on after the first epoch when it is told to.
+    """
+    from benchmarks.harness.processes import wait_for_all
     from benchmarks.programs.fit import timed_fit
 
     network = networks()[options["network"]]
     keras, model = compiled(options["side"], network)
     x, y = network.examples(network.batch * network.steps)
     data = {"x": x, "y": y, "batch_size": network.batch, "shuffle": False, "least": 1}
+    data["between"] = wait_for_all if options.get("waits") else None
     rate = timed_fit(keras, model, network.steps, options["seconds"], **data)
     # Linux counts it in units of 1,024 bytes.
     return {RATE: network.batch * rate, MEMORY: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6}
-
-
-def fit_when_told(options: Mapping[str, Any]) -> dict[str, float]:
-    """Measures `fit` from when a line comes in, after two epochs, by which all is compiled."""
-    network = networks()[options["network"]]
-    keras, model = compiled(options["side"], network)
-    x, y = network.examples(network.batch * network.steps)
-    ends: list[float] = []
-
-    class Clock(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            if epoch == 1:
-                print(READY, flush=True)
-                sys.stdin.readline()
-            elif epoch > 2:
-                ends.append(time.perf_counter())
-                if len(ends) > 3 and ends[-1] - ends[0] > options["seconds"]:
-                    self.model.stop_training = True
-
-    model.fit(x, y, batch_size=network.batch, epochs=1_000_000, shuffle=False, verbose=0, callbacks=[Clock()])
-    return {RATE: network.batch * network.steps * (len(ends) - 1) / (ends[-1] - ends[0])}
 
 
 def start(options: Mapping[str, Any]) -> dict[str, float]:

@@ -5,62 +5,26 @@ On a GPU a network of the zoo compiles for up to two minutes, on one processor o
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.environments import ROOT, Pythons, variables
-from benchmarks.zoo.measure import READY
+from benchmarks.harness.environments import Pythons, variables
+from benchmarks.harness.processes import Failed, Worker, side_command
 
-_SIDE = str(ROOT / "benchmarks" / "side.py")
-_RESULT = "RESULT "
 # Processes share the device's memory, which jax would have the first one take.
 _OWN = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 # What is left for measuring when those that still compile are given up, of each process that is ready.
 _SECONDS_OF_ONE = 3.0
 
 
-class _Process:
-    """A side of a network: compiles, says that it is ready, and measures when it is told to."""
-
-    def __init__(self, python: str, environment: Mapping[str, str], options: Mapping[str, Any]) -> None:
-        command = [python, _SIDE, "benchmarks.zoo.measure", "fit_when_told", json.dumps(dict(options))]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self._process = subprocess.Popen(command, env={**environment, **_OWN}, text=True, **pipes)
-        self.is_ready, self.has_ended = threading.Event(), threading.Event()
-        self.measured: dict[str, float] = {}
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        for line in self._process.stdout or ():
-            if line.startswith(READY):
-                self.is_ready.set()
-            elif line.startswith(_RESULT):
-                self.measured = json.loads(line.removeprefix(_RESULT))["measured"]
-        self.has_ended.set()
-
-    @property
-    def waits(self) -> bool:
-        return self.is_ready.is_set() and not self.has_ended.is_set()
-
-    def measure(self, seconds: float) -> None:
-        assert self._process.stdin is not None
-        print("go", file=self._process.stdin, flush=True)
-        self.has_ended.wait(max(0.0, seconds))
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
 def measure(
     names: Sequence[str], sides: Sequence[tuple[str, str, Any]], pythons: Pythons, seconds: float, minutes: float
-) -> Iterator[tuple[str, str, dict[str, float]]]:
+) -> Iterator[tuple[str, str, Mapping[str, float]]]:
     """Yields (network, side, what was measured) for all that were ready in time.
 
     Args:
@@ -72,31 +36,36 @@ def measure(
     """
     end = time.monotonic() + 60 * minutes
     started = {
-        (name, title): _Process(
-            pythons.of(environment), variables(environment), {"network": name, "side": side, "seconds": seconds}
-        )
+        (name, title): _start(name, side, pythons.of(environment), variables(environment), seconds)
         for name in names
         for title, side, environment in sides
     }
     try:
         latest = end - (seconds + _SECONDS_OF_ONE) * len(started)
-        while time.monotonic() < latest and not all(p.waits or p.has_ended.is_set() for p in started.values()):
-            time.sleep(0.1)
-        for (name, title), process in started.items():
-            if not process.waits:
-                print(
-                    f"{name}, {title}: {'failed' if process.has_ended.is_set() else 'still compiles'}", file=sys.stderr
-                )
-                process.end()
-        for (name, title), process in started.items():
-            if process.waits:
-                process.measure(end - time.monotonic())
-            if process.measured:
-                yield name, title, process.measured
-            process.end()
+        for worker in started.values():
+            worker.settled.wait(max(0.0, latest - time.monotonic()))
+        # Nothing else runs on the device while one is measured.
+        for (name, title), worker in started.items():
+            if not worker.ready.is_set():
+                why = "still compiles" if worker.process.poll() is None else f"failed: {worker.words()}"
+                print(f"{name}, {title}: {why}", file=sys.stderr)
+                worker.process.kill()
+        for (name, title), worker in started.items():
+            if worker.ready.is_set():
+                with suppress(Failed, BrokenPipeError, subprocess.TimeoutExpired):
+                    worker.go()
+                    worker.process.wait(max(0.0, end - time.monotonic()))
+                    yield name, title, worker.result()
+                worker.process.kill()
     finally:
-        for process in started.values():
-            process.end()
+        for worker in started.values():
+            worker.process.kill()
+            worker.process.wait()
+
+
+def _start(name: str, side: str, python: str, environment: Mapping[str, str], seconds: float) -> Worker:
+    options = {"network": name, "side": side, "seconds": seconds, "waits": True}
+    return Worker(side_command(python, "benchmarks.zoo.measure", "fit", options), {**environment, **_OWN})
 
 
 def result_path(directory: Path, device: str) -> Path:

@@ -24,7 +24,7 @@ Step = Callable[..., Any]
 
 
 def _is_by_rows(step: Step, *operands: Any) -> bool:
-    """Whether no operation is left that makes a whole table of numbers."""
+    """Returns whether no operation is left that makes a whole table of numbers."""
     table = f"tensor<{'x'.join(map(str, operands[0].shape))}x"
     text = lowered(step, *operands, ours=True).as_text()
     return not any(f"stablehlo.{name}" in line and table in line for line in text.splitlines() for name in _ARITHMETIC)
@@ -111,6 +111,14 @@ def test_numbers_beyond_the_table(mode: str) -> None:
     operands[2][4:10] = [-1, -_ROWS, -_ROWS - 1, _ROWS, _ROWS + 5, 2**31 - 1]
     assert _is_by_rows(step, *operands)
     assert_same(step, *operands, exact=True)
+
+
+def test_a_number_of_lookups_that_is_not_known_is_left_alone() -> None:
+    table, slot, _, target = _operands()
+    (count,) = jax.export.symbolic_shape("n")
+    places = jax.ShapeDtypeStruct((count,), np.int32)
+    jaxpr = jax.make_jaxpr(_step(_adagrad))(table, slot, places, target)
+    assert row_updates.update_rows(jaxpr) is jaxpr
 
 
 def test_a_table_that_is_looked_up_twice() -> None:

@@ -14,7 +14,7 @@ from lockstep._engine.keras.compiled_models import is_compiled
 
 
 class OwnRotation(keras.layers.RandomRotation):
-    """What it adds may be for the host."""
+    """Stands for a class whose own part may be for the host."""
 
 
 class OnHost(keras.layers.Layer):

@@ -4,6 +4,7 @@ A program means the same with them as without, up to rounding; only shapes that 
 a lowering stays only while it gains 1.2 x on its own grid (`benchmarks/lowerings.py`).
 
     rewrite             applies them; the table of rules
+    equations           what may be replaced, and the calls that take its place
     convolution         the canonical form of convolutions, in which their rules work
     foreign_convolutions, foreign_products    what oneDNN computes
     depthwise           depthwise convolutions and their kernel gradients

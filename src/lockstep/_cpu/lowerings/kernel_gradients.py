@@ -14,12 +14,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from lockstep._cpu.lowerings.convolution import Compute, Convolution
+from lockstep._cpu.lowerings.small_convolutions import LEAST_INPUTS, MOST_TAPS
 from lockstep._cpu.lowerings.windows import pad, tap_slice, taps
 
 _MOST_TRANSPOSED_DIMENSIONS = 2
-# Of convolutions into one channel, what the grid has: inputs, and places of a kernel.
-_LEAST_INPUTS = 6
-_MOST_TAPS = 27
 
 
 def kernel_gradient(convolution: Convolution) -> Compute | None:
@@ -79,8 +77,8 @@ def one_output_kernel_gradient(convolution: Convolution) -> Compute | None:
         convolution.is_plain
         and not convolution.is_empty
         and outputs == 1
-        and inputs >= _LEAST_INPUTS
-        and 1 < count <= _MOST_TAPS
+        and inputs >= LEAST_INPUTS
+        and 1 < count <= MOST_TAPS
         and math.prod(convolution.window) > 4 * count
         and set(convolution.strides) == set(convolution.rhs_dilation) == {1}
         and all(low >= 0 and high >= 0 for low, high in convolution.padding)

@@ -20,7 +20,7 @@ from jax.extend.core import primitives
 from jax.extend.random import threefry_prng_impl
 
 from lockstep._cpu.lowerings.windows import isolate
-from lockstep._engine.step.jaxprs import evaluate_equation, evaluate_stepwise, open_jaxpr
+from lockstep._engine.step.jaxprs import constants_of, evaluate_inlined, open_jaxpr, read
 from lockstep._types import Aval, Jaxpr, JaxprEquation
 
 # The name of the generator, and of the type of its keys.
@@ -120,12 +120,8 @@ def _has_bits(jaxpr: Jaxpr) -> bool:
 
 def _inlined(jaxpr: Jaxpr, values: Sequence[Any]) -> list[Any]:
     """Evaluates a jaxpr without calls."""
-    walk = evaluate_stepwise(jaxpr, values)
-    results: Any = None
-    while True:
-        try:
-            eqn, inputs = walk.send(results)
-        except StopIteration as end:
-            return end.value
-        is_call = eqn.primitive is primitives.jit_p
-        results = _inlined(eqn.params["jaxpr"], inputs) if is_call else evaluate_equation(eqn, inputs)
+    body = open_jaxpr(jaxpr)
+    known: dict[Any, Any] = dict(zip(body.constvars, constants_of(jaxpr), strict=True))
+    known.update(zip(body.invars, values, strict=True))
+    evaluate_inlined(body.eqns, known)
+    return [read(known, atom) for atom in body.outvars]

@@ -32,10 +32,10 @@ from jax import lax
 from jax.extend.core import Literal, primitives
 from jax.scipy.ndimage import map_coordinates
 
-from lockstep._engine.step.jaxprs import close_jaxpr, constants_of, evaluate_equation, open_jaxpr
+from lockstep._cpu.lowerings.equations import call_instead, is_plain, trace_operands
+from lockstep._engine.step.jaxprs import constants_of, evaluate_equation, open_jaxpr, replace_equations
 from lockstep._types import Array, Aval, Jaxpr, JaxprAtom, JaxprEquation
 
-Call = Callable[[JaxprEquation, Callable[..., Any]], JaxprEquation]
 _Producers = Mapping[Any, JaxprEquation]
 
 # Coordinates of other types are too coarse for pictures; Keras makes none.
@@ -92,23 +92,15 @@ class Transform:
         return evaluate_equation(self.call, [images, value])[0]
 
 
-def resample(jaxpr: Jaxpr, is_plain: Callable[[JaxprEquation], bool], call: Call) -> Jaxpr:
-    """Returns a program that transforms pictures pixel by pixel; the same object if it transforms none.
-
-    Args:
-        jaxpr: The program, closed or not.
-        is_plain: Whether an equation may be replaced.
-        call: Makes an equation that calls a function out of one with its operands and results.
-    """
+def resample(jaxpr: Jaxpr) -> Jaxpr:
+    """Returns a program, closed or not, that transforms pictures pixel by pixel; the same object if it has none."""
     body = open_jaxpr(jaxpr)
     if not any(map(may_sample, body.eqns)):
         return jaxpr
     producers = {v: eqn for eqn in body.eqns for v in eqn.outvars}
-    changed = [_replaced(eqn, producers, call) if may_sample(eqn) and is_plain(eqn) else eqn for eqn in body.eqns]
-    if all(new is old for new, old in zip(changed, body.eqns, strict=True)):
-        return jaxpr
-    made = body.replace(eqns=changed)
-    return made if body is jaxpr else close_jaxpr(made, constants_of(jaxpr))
+    return replace_equations(
+        jaxpr, lambda eqn: _sample_pixels(eqn, producers) if may_sample(eqn) and is_plain(eqn) else eqn
+    )
 
 
 def may_sample(eqn: JaxprEquation) -> bool:
@@ -122,7 +114,7 @@ def may_sample(eqn: JaxprEquation) -> bool:
     return coordinates.shape == (batch, 3, *sizes) and eqn.outvars[0].aval.shape == images.shape
 
 
-def _replaced(eqn: JaxprEquation, producers: _Producers, call: Call) -> JaxprEquation:
+def _sample_pixels(eqn: JaxprEquation, producers: _Producers) -> JaxprEquation:
     found = _transform(eqn, producers)
     way = found and _way(eqn)
     if found is None or way is None:
@@ -135,7 +127,8 @@ def _replaced(eqn: JaxprEquation, producers: _Producers, call: Call) -> JaxprEqu
         is_simple = _keeps_channels(matrices, offset) & _is_finite(images, way)
         return [lax.cond(is_simple, pixels, found.original, images, matrices, offset)]
 
-    return call(eqn.replace(invars=[eqn.invars[0], found.matrices, found.offset]), compute)
+    short = eqn.replace(invars=[eqn.invars[0], found.matrices, found.offset])
+    return call_instead(short, trace_operands(compute, short))
 
 
 def _transform(eqn: JaxprEquation, producers: _Producers) -> Transform | None:
@@ -171,7 +164,7 @@ def _is_of_places(product: JaxprEquation, producers: _Producers) -> bool:
         for dtype in (product.outvars[0].aval.dtype, product.params["preferred_element_type"])
     ):
         return False
-    values = _known(places, producers)
+    values = _constant_value(places, producers)
     return values is not None and _are_places(values)
 
 
@@ -182,7 +175,7 @@ def _are_places(values: np.ndarray) -> bool:
     return values.shape[-1] == len(grid) and all(np.all(one[..., n] == axis) for n, axis in enumerate(grid))
 
 
-def _known(atom: JaxprAtom, producers: _Producers) -> np.ndarray | None:
+def _constant_value(atom: JaxprAtom, producers: _Producers) -> np.ndarray | None:
     """Returns the value of what is made of constants, by operations that move numbers; `None` otherwise."""
     if isinstance(atom, Literal):
         return np.asarray(atom.val)
@@ -190,7 +183,7 @@ def _known(atom: JaxprAtom, producers: _Producers) -> np.ndarray | None:
     move = _MOVES.get(eqn.primitive.name) if eqn is not None else None
     if eqn is None or move is None:
         return None
-    inputs = [_known(v, producers) for v in eqn.invars]
+    inputs = [_constant_value(v, producers) for v in eqn.invars]
     return None if any(v is None for v in inputs) else move(inputs, eqn.params, eqn.outvars[0].aval)
 
 

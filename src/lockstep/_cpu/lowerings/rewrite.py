@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import jax
 from jax import lax
 from jax.extend.core import JaxprEqn, primitives
 
 from lockstep._cpu.lowerings.convolution import Compute, Convolution, canonical, canonicalize
 from lockstep._cpu.lowerings.depthwise import depthwise, depthwise_kernel_gradient
+from lockstep._cpu.lowerings.equations import call_instead, is_plain, trace_operands
 from lockstep._cpu.lowerings.foreign_convolutions import foreign_convolution
 from lockstep._cpu.lowerings.foreign_products import foreign_product
 from lockstep._cpu.lowerings.grouped import grouped, grouped_kernel_gradient
@@ -140,14 +140,14 @@ class _Rewriter:
         if id(jaxpr) not in self._known:
             # The numbers of rows are data: XLA would have every device of several look for them in all batches.
             on_one_device = update_rows(jaxpr) if self._local is self else jaxpr
-            resampled = resample(on_one_device, _is_plain, _call_equation)
+            resampled = resample(on_one_device)
             self._known[id(jaxpr)] = jaxpr, replace_equations(resampled, self._rewrite_equation)
         return self._known[id(jaxpr)][1]
 
     def _rewrite_equation(self, eqn: JaxprEqn) -> JaxprEqn:
         call = self._call(eqn)
         if call is not None:
-            return _calling(eqn, call)
+            return call_instead(eqn, call)
         # A `shard_map` that checks how values vary wants that of each value, which a rule does not know.
         if eqn.primitive.name in _CLOSED or eqn.params.get("check_vma"):
             return eqn
@@ -156,14 +156,14 @@ class _Rewriter:
     def _call(self, eqn: JaxprEqn) -> Jaxpr | None:
         """Returns what is to be run for an equation; `None` if it stays."""
         rule = self._rules.get(eqn.primitive)
-        if rule is None or not _is_plain(eqn):
+        if rule is None or not is_plain(eqn):
             return None
         compute = rule(*(v.aval for v in eqn.invars), **eqn.params)
         if compute is ISOLATE_ORIGINAL:
             bind = partial(eqn.primitive.bind, **eqn.primitive.get_bind_params(eqn.params))
-            return _trace(isolate(bind), eqn)
+            return trace_operands(isolate(bind), eqn)
         # Rules leave parts to each other: what one makes of a convolution is another convolution.
-        return None if compute is None else self.rewrite(_trace(compute, eqn))
+        return None if compute is None else self.rewrite(trace_operands(compute, eqn))
 
 
 def _is_of_shards(eqn: JaxprEqn) -> bool:
@@ -171,35 +171,3 @@ def _is_of_shards(eqn: JaxprEqn) -> bool:
     # Later releases of jax call them `manual_axes`.
     axes = eqn.params.get("newly_manual_axes", eqn.params.get("manual_axes", ()))
     return eqn.primitive.name == "shard_map" and set(axes) == set(eqn.params["mesh"].axis_names)
-
-
-def _call_equation(eqn: JaxprEqn, compute: Callable[..., Any]) -> JaxprEqn:
-    return _calling(eqn, _trace(compute, eqn))
-
-
-def _calling(eqn: JaxprEqn, call: Jaxpr) -> JaxprEqn:
-    return eqn.replace(primitive=primitives.closed_call_p, params={"call_jaxpr": call})
-
-
-def _trace(compute: Callable[..., Any], eqn: JaxprEqn) -> Jaxpr:
-    avals: list[Any] = [v.aval for v in eqn.invars]
-    shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
-    with eqn.ctx.manager:
-        return jax.make_jaxpr(compute)(*shapes)
-
-
-def _is_plain(eqn: JaxprEqn) -> bool:
-    """Returns whether shapes are known, and XLA divides the operation, if anybody does."""
-    # Shapes that `jax.export` left open, and operands whose types say how they are divided (explicit sharding), go the
-    # way that jax knows.
-    inputs: list[Any] = [v.aval for v in eqn.invars]
-    outputs: list[Any] = [v.aval for v in eqn.outvars]
-    if "preferred_element_type" in eqn.params and any(aval.dtype != inputs[0].dtype for aval in outputs):
-        return False
-    return all(map(_is_known, (*inputs, *outputs)))
-
-
-def _is_known(aval: Aval) -> bool:
-    sharding = getattr(aval, "sharding", None)
-    is_divided = sharding is not None and any(part is not None for part in sharding.spec)
-    return not is_divided and all(type(size) is int for size in aval.shape)

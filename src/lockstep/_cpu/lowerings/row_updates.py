@@ -13,8 +13,9 @@ zero, as it is for all finite numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import jax
@@ -22,7 +23,15 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import primitives
 
-from lockstep._engine.step.jaxprs import evaluate_equation, open_jaxpr, read, variables
+from lockstep._cpu.lowerings.equations import call_instead, is_plain, trace_operands
+from lockstep._engine.step.jaxprs import (
+    evaluate_equation,
+    evaluate_inlined,
+    open_jaxpr,
+    read,
+    variables,
+    with_equations,
+)
 from lockstep._types import Jaxpr, JaxprAtom, JaxprEquation
 
 # Of tables that lie in a core's cache the whole is updated as fast as some rows are found. To find one takes as long as
@@ -64,7 +73,7 @@ class _Lookup:
 
     @property
     def inputs(self) -> Sequence[JaxprAtom]:
-        """What places and rows are computed from."""
+        """Lists the operands that places and rows are computed from."""
         return self.equation.invars[1:] if self.equation is self.scatter else self.equation.invars
 
     @property
@@ -85,11 +94,7 @@ class _Lookup:
     def _computed(self, values: Sequence[Any]) -> list[Any]:
         body = open_jaxpr(self.equation.params["jaxpr"])
         known = dict(zip(body.invars, values, strict=True))
-        for equation in body.eqns:
-            if equation is self.scatter:
-                break
-            made = evaluate_equation(equation, [read(known, atom) for atom in equation.invars])
-            known.update(zip(equation.outvars, made, strict=True))
+        evaluate_inlined(takewhile(lambda equation: equation is not self.scatter, body.eqns), known)
         return [read(known, atom) for atom in self.scatter.invars[1:]]
 
 
@@ -113,7 +118,7 @@ class _Update:
 
     @property
     def atoms(self) -> list[JaxprAtom]:
-        """What `compute` takes."""
+        """Lists the operands of `compute`."""
         return [*(atom for lookup in self.lookups for atom in lookup.inputs), *self.inputs]
 
     def compute(self, *values: Any) -> list[jax.Array]:
@@ -129,7 +134,7 @@ class _Update:
             here, places = places[: len(summands)], places[len(summands) :]
             zeros = jnp.zeros((len(numbers), *summands.shape[1:]), summands.dtype)
             known[lookup.gradient] = zeros.at[here].add(summands)
-        _evaluate(self.equations, known, _of_rows(len(numbers)))
+        evaluate_inlined(self.equations, known, _of_rows(len(numbers)))
         return [
             before[table].at[numbers].set(known[result], mode="drop", indices_are_sorted=True)
             for result, table in self.results.items()
@@ -143,14 +148,13 @@ def update_rows(jaxpr: Jaxpr) -> Jaxpr:
     equations = list(body.eqns)
     for update in _updates(body, lookups):
         equations = _replace(body, equations, update) or equations
-    if len(equations) == len(body.eqns) and all(a is b for a, b in zip(equations, body.eqns, strict=True)):
-        return jaxpr
-    made = body.replace(eqns=equations)
-    return made if body is jaxpr else jaxpr.replace(jaxpr=made)
+    return with_equations(jaxpr, equations)
 
 
 def _lookups(body: Any) -> Iterator[_Lookup]:
     for equation in body.eqns:
+        if not is_plain(equation):
+            continue
         if equation.primitive is primitives.scatter_add_p:
             inside = body
         elif equation.primitive is primitives.jit_p and len(equation.outvars) == 1:
@@ -243,7 +247,7 @@ def _made_by_rows(
     made = gradients.union(*(e.outvars for e in equations))
     inputs = list(dict.fromkeys(v for e in equations for v in variables(e.invars) if v not in made))
     known: dict[Any, Any] = {**{v: _Same(v) for v in inputs}, **dict.fromkeys(gradients, 0.0)}
-    _evaluate(equations, known, _without_gradient)
+    evaluate_inlined(equations, known, _without_gradient)
     results = {v: known[v].variable for v in escaping if _is_table(known[v], shape)}
     whole = not escaping or len(results) < len(escaping)
     return None if whole else _Update(lookups, equations, following, inputs, results)
@@ -267,24 +271,6 @@ def _is_elementwise(equation: JaxprEquation, shape: tuple[int, ...]) -> bool:
     return not inside.constvars and all(
         _is_row_wise(e, shape) or (_is_row_wise(e, ()) and _is_elementwise(e, ())) for e in inside.eqns
     )
-
-
-def _evaluate(
-    equations: Iterable[JaxprEquation],
-    known: dict[Any, Any],
-    apply: Callable[[JaxprEquation, Sequence[Any]], Sequence[Any]],
-) -> None:
-    """Computes the variables of equations, those of the functions that they call by themselves."""
-    for equation in equations:
-        values = [read(known, atom) for atom in equation.invars]
-        if equation.primitive is primitives.jit_p:
-            inside = open_jaxpr(equation.params["jaxpr"])
-            within = dict(zip(inside.invars, values, strict=True))
-            _evaluate(inside.eqns, within, apply)
-            made: Sequence[Any] = [read(within, atom) for atom in inside.outvars]
-        else:
-            made = apply(equation, values)
-        known.update(zip(equation.outvars, made, strict=True))
 
 
 def _of_rows(count: int) -> Callable[[JaxprEquation, Sequence[Any]], Sequence[Any]]:
@@ -357,13 +343,8 @@ def _distinct(numbers: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
 def _replace(body: Any, equations: Sequence[JaxprEquation], update: _Update) -> list[JaxprEquation] | None:
     """Returns the equations of a program with one in place of an update; `None` if it would need its own results."""
     gone, model = set(map(id, update.own)), update.own[0]
-    shapes = [jax.ShapeDtypeStruct(a.aval.shape, a.aval.dtype, weak_type=a.aval.weak_type) for a in update.atoms]
-    with model.ctx.manager:
-        call = jax.make_jaxpr(update.compute)(*shapes)
-    params = {"call_jaxpr": call}
-    made = model.replace(
-        primitive=primitives.closed_call_p, invars=update.atoms, outvars=list(update.results), params=params
-    )
+    wide = model.replace(invars=update.atoms, outvars=list(update.results))
+    made = call_instead(wide, trace_operands(update.compute, wide))
     return _in_order({*body.invars, *body.constvars}, [*(e for e in equations if id(e) not in gone), made])
 
 

@@ -26,8 +26,8 @@ _MOST_KERNEL_OF_ONE = 576
 _CHEAP_TERMS = 9
 _MANY_OUTPUTS = 32
 # Of convolutions into one channel, what the grid has: inputs, and places of a kernel.
-_LEAST_INPUTS = 6
-_MOST_TAPS = 27
+LEAST_INPUTS = 6
+MOST_TAPS = 27
 _FEW_ROWS = 48
 
 
@@ -87,8 +87,8 @@ def one_output(convolution: Convolution) -> Compute | None:
     is_small = (
         convolution.is_plain
         and outputs == 1
-        and inputs >= _LEAST_INPUTS
-        and 1 < math.prod(places) <= _MOST_TAPS
+        and inputs >= LEAST_INPUTS
+        and 1 < math.prod(places) <= MOST_TAPS
         and set(convolution.strides) == {1}
         and convolution.has_margins_only
         and not convolution.is_empty

@@ -152,6 +152,31 @@ def evaluate_equation(eqn: Equation, values: Sequence[Any]) -> list[Any]:
         return bind(eqn.primitive, values, eqn.params)
 
 
+def evaluate_inlined(
+    equations: Iterable[Equation],
+    known: dict[Any, Any],
+    apply: Callable[[Equation, Sequence[Any]], Sequence[Any]] = evaluate_equation,
+) -> None:
+    """Computes the variables of equations, those of the functions that they call one by one.
+
+    Args:
+        equations: In the order in which they run.
+        known: Values by variable; what is computed is added.
+        apply: Computes the results of an equation that is no call of `jax.jit`'s.
+    """
+    for eqn in equations:
+        values = [read(known, atom) for atom in eqn.invars]
+        if eqn.primitive is jex.primitives.jit_p:
+            inside = open_jaxpr(eqn.params["jaxpr"])
+            within = dict(zip(inside.constvars, constants_of(eqn.params["jaxpr"]), strict=True))
+            within.update(zip(inside.invars, values, strict=True))
+            evaluate_inlined(inside.eqns, within, apply)
+            results: Sequence[Any] = [read(within, atom) for atom in inside.outvars]
+        else:
+            results = apply(eqn, values)
+        known.update(zip(eqn.outvars, results, strict=True))
+
+
 def evaluate_stepwise(jaxpr: Jaxpr, arguments: Sequence[Any]) -> Generator[tuple[Any, list[Any]], list[Any], list[Any]]:
     """Evaluates a jaxpr whose equations the caller computes.
 
@@ -183,11 +208,15 @@ def replace_subjaxprs(eqn: Equation, replace: Callable[[Jaxpr], Jaxpr]) -> Equat
 
 def replace_equations(jaxpr: Jaxpr, replace: Callable[[Equation], Equation]) -> Jaxpr:
     """Returns a jaxpr, closed or not, with other equations; the same object if none changes."""
+    return with_equations(jaxpr, [replace(eqn) for eqn in open_jaxpr(jaxpr).eqns])
+
+
+def with_equations(jaxpr: Jaxpr, equations: Sequence[Equation]) -> Jaxpr:
+    """Returns a jaxpr, closed or not, that computes these equations; the same object if it has them already."""
     body = open_jaxpr(jaxpr)
-    changed = [replace(eqn) for eqn in body.eqns]
-    if all(new is old for new, old in zip(changed, body.eqns, strict=True)):
+    if len(equations) == len(body.eqns) and all(new is old for new, old in zip(equations, body.eqns, strict=True)):
         return jaxpr
-    made = body.replace(eqns=changed)
+    made = body.replace(eqns=list(equations))
     return made if body is jaxpr else jaxpr.replace(jaxpr=made)
 
 
