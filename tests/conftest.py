@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 import stat
-from collections.abc import Generator
+import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
@@ -47,6 +47,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import lockstep  # noqa: E402  Chooses Keras' backend before a test imports it.
+from lockstep._engine.runtime import compile_cache  # noqa: E402
 
 # Tests in this process have four devices; what is about processes starts its own.
 lockstep.config.set_logical_cpu_devices(4)
@@ -70,20 +71,6 @@ def _is_private(path: Path) -> bool:
     return not any(mode & 0o022 and not mode & stat.S_ISVTX for mode in modes)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def compiled_programs(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
-    """Keeps compiled programs for this process and all that it starts: hundreds compile the same few models.
-
-    They stay in .venv, so that the next session has them too: `make clean` removes them. jax has its version in the
-    keys of its programs; a directory for each version is one that can be deleted. Where others may write in the
-    checkout lockstep would keep nothing in it: programs are code.
-    """
-    directory = _CACHE if _is_private(_CACHE) else tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LOCKSTEP_CACHE_DIR", str(directory / f"jax-{version('jax')}"))
-        yield
-
-
 @pytest.fixture(scope="session")
 def cluster_mark() -> None:
     """Marks who asks for it as `cluster`: a fixture that starts processes does."""
@@ -99,6 +86,23 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Undoes what a test does to the environment."""
     for name in [n for n in os.environ if is_scrubbed(n) and n not in _OURS]:
         monkeypatch.delenv(name)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keeps compiled programs for this process and all that it starts: hundreds compile the same few models.
+
+    They stay in .venv, so that the next session has them too: `make clean` removes them. jax has its version in the
+    keys of its programs; a directory for each version is one that can be deleted. Where others may write in the
+    checkout lockstep would keep nothing in it: programs are code.
+    """
+    directory = _CACHE
+    if not _is_private(directory):
+        temporary = tempfile.TemporaryDirectory(prefix="lockstep-cache-")
+        config.add_cleanup(temporary.cleanup)
+        directory = Path(temporary.name)
+    # Here, not in a fixture: some modules train while they are imported, and fixtures compile before a test trains.
+    os.environ["LOCKSTEP_CACHE_DIR"] = str(directory / f"jax-{version('jax')}")
+    compile_cache.enable(0)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -86,6 +86,7 @@ def test_publishing_replaces_what_is_between_the_marks(tmp_path: Path) -> None:
     assert text.count("What was not reached") == 1
 
 
+@pytest.mark.slow
 def test_the_plot_is_written(tmp_path: Path) -> None:
     python = ROOT / Pythons().plot
     if not python.exists():

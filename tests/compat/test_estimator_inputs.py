@@ -78,6 +78,7 @@ def receiver() -> Any:
     return tf.estimator.export.build_raw_serving_input_receiver_fn({"x": v1.placeholder(tf.float32, [None, 2])})
 
 
+@pytest.mark.slow
 def test_exports_give_first_weights(tmp_path: Path) -> None:
     columns = [tf.feature_column.numeric_column("x", shape=(2,))]
 

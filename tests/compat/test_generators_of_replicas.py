@@ -49,6 +49,7 @@ def test_draws_go_on_from_a_state(strategy: Any) -> None:
     generator.reset(np.asarray(state)[:6])
 
 
+@pytest.mark.slow
 def test_kinds_of_numbers(strategy: Any) -> None:
     generator = tf.random.Generator.from_seed(7)
 

@@ -88,6 +88,7 @@ def run(function: Any, *args: Any) -> Any:
     return FOUR.experimental_local_results(FOUR.run(function, args=args))[0]
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=8, deadline=None)
 def test_derivatives_of_any_path_are_those_of_the_function(data: Any) -> None:

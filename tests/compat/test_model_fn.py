@@ -233,6 +233,7 @@ def test_random_numbers_differ_from_step_to_step(tmp_path: Path) -> None:
     assert sorted(values[0]["shuffle_0"]) == list(range(1000))
 
 
+@pytest.mark.slow
 def test_a_variable_may_begin_with_random_numbers(tmp_path: Path) -> None:
     def body(features: Any, labels: Any, mode: str) -> Any:
         one = tf.Variable(tf.random.normal([40, 50], 1.0, 0.1), name="one")
@@ -398,6 +399,7 @@ def test_there_is_nothing_to_initialise() -> None:
 # Layers.
 
 
+@pytest.mark.slow
 def test_layers_as_functions(tmp_path: Path) -> None:
     def body(features: Any, labels: Any, mode: str) -> Any:
         images = tf.reshape(features, [-1, 3, 1, 1])
@@ -556,6 +558,7 @@ def test_older_losses_on_logits() -> None:
     assert v1.nn.relu is tf.nn.relu
 
 
+@pytest.mark.slow
 def test_initializers() -> None:
     assert np.asarray(v1.zeros_initializer()((2,), "float32")).tolist() == [0, 0]
     assert np.asarray(v1.ones_initializer()((2,), "float32")).tolist() == [1, 1]

@@ -31,6 +31,7 @@ class Scale(tf.Module):
         return x
 
 
+@pytest.mark.slow
 def test_functions_of_a_module(tmp_path: Path) -> None:
     module = Scale()
     module.factor.assign(3.0)
@@ -110,6 +111,7 @@ def test_a_loaded_module_is_one_as_it_was_saved(tmp_path: Path) -> None:
         loaded(tf.constant([1.0, 2.0, 3.0]))
 
 
+@pytest.mark.slow
 def test_shapes_that_a_signature_leaves_open(tmp_path: Path) -> None:
     class Open(tf.Module):
         def __init__(self) -> None:

@@ -47,6 +47,7 @@ def test_an_xla_that_does_not_know_the_option_is_left_alone(monkeypatch: pytest.
     assert backend.CpuBackend().compiler_options() == {}
 
 
+@pytest.mark.slow
 @given(
     moves=st.lists(
         st.tuples(st.sampled_from(["tanh", "swap", "shift", "tie", "momentum"]), st.integers(0, 3), st.integers(0, 3)),

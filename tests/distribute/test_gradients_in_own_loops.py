@@ -102,6 +102,7 @@ def test_gradients_travel_as_the_strategy_says(name: str) -> None:
     assert name in ("packs", "ring") or _distance(found["run"], alone) > 1e-6
 
 
+@pytest.mark.slow
 def test_keras_optimizers_in_run_send_less_too() -> None:
     """They add gradients up; what is kept makes up for what was not sent."""
 

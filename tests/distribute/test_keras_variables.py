@@ -136,6 +136,7 @@ def test_changes_in_between_are_seen() -> None:
         assert float(STRATEGY.run(function)) == first + 1 and float(v.value) == first + 1
 
 
+@pytest.mark.slow
 def test_optimizers_add_gradients_up_once() -> None:
     """Unless they are equal already; and what wraps an optimizer does not add them up again."""
 

@@ -151,6 +151,7 @@ def test_digits_are_learnt_as_well() -> None:
     assert accuracy(Options(power_sgd_rank=4, power_sgd_start=20)) >= accuracy(None) - 0.008 > 0.85
 
 
+@pytest.mark.slow
 def test_estimators(tmp_path: Path) -> None:
     plain, whole = (bfloat16._estimated(tmp_path / str(o is None), o, 12) for o in (None, FACTORS))
     assert max(float(np.abs(value - whole[name]).max()) for name, value in plain.items()) < 0.3

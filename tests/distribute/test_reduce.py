@@ -46,6 +46,7 @@ def test_gather(sizes: list[int], rest: tuple[int, ...], data: Any, dtype: str) 
     np.testing.assert_array_equal(found, np.concatenate(arrays, axis))
 
 
+@pytest.mark.slow
 @given(SIZES, REST, st.data(), st.sampled_from(TYPES[:-1]), st.sampled_from(["SUM", "mean"]))
 @settings(max_examples=15)
 def test_reduce_along_an_axis(sizes: list[int], rest: tuple[int, ...], data: Any, dtype: str, how: str) -> None:

@@ -33,6 +33,7 @@ def input_fn() -> Any:
     return Dataset.from_tensor_slices(({"x": X}, Y)).batch(4)
 
 
+@pytest.mark.slow
 def test_it_trains_as_fit_does(tmp_path: Path) -> None:
     keras.optimizers.SGD(0.5)  # So that the model's has another automatic name than in a model_fn.
     original = model()

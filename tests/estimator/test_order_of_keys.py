@@ -29,6 +29,7 @@ def model_fn(features: Any, labels: Any, mode: str) -> Any:
     return estimator.EstimatorSpec(mode, predictions, loss, step)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [dict, OrderedDict])
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_model_fn_sees_columns_in_order(tmp_path: Path, kind: Any, replicas: int) -> None:

@@ -79,6 +79,7 @@ def test_an_export_needs_a_checkpoint(tmp_path: Path) -> None:
         line(tmp_path).export_saved_model(tmp_path / "export", RECEIVER)
 
 
+@pytest.mark.slow
 def test_the_exporters_in_train_and_evaluate(tmp_path: Path) -> None:
     made = line(tmp_path, estimator.RunConfig(save_checkpoints_steps=10))
     exporters = [

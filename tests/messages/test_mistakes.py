@@ -144,6 +144,7 @@ def test_a_message_says_what_is_wrong_and_what_to_do(name: str, tmp_path: Path) 
     _assert_says(str(caught.value), caught.value.__notes__, EXPECTED[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_says_what_is_wrong_and_what_to_do(name: str, tmp_path: Path) -> None:
     variables, text, expected = PROGRAMS[name]

@@ -81,6 +81,7 @@ class Ends(keras.callbacks.Callback):
             raise KeyError("the end of the program")
 
 
+@pytest.mark.slow
 def test_it_goes_on_to_the_bit(tmp_path: Path) -> None:
     arguments: dict[str, Any] = {"epochs": 3, "verbose": 0, "save_every": 6}
     trained = program(LocalSteps(5))

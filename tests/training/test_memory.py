@@ -39,6 +39,7 @@ def test_what_a_step_takes_is_said_and_nothing_is_trained() -> None:
     assert str(found).startswith(f"{found.total / 2**20:.1f} MiB on each device: weights")
 
 
+@pytest.mark.slow
 def test_it_is_what_xla_says_of_the_program_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     model = _model(ls.distribute.MirroredStrategy())
     asked: list[int] = []
@@ -56,6 +57,7 @@ def test_it_is_what_xla_says_of_the_program_that_runs(monkeypatch: pytest.Monkey
     assert abs(asked[0] - (found.total - found.outputs)) <= 256
 
 
+@pytest.mark.slow
 def test_devices_divide_a_batch_and_an_optimizer_that_is_sharded() -> None:
     count = ls.distribute.MirroredStrategy().num_replicas_in_sync
     assert count > 1

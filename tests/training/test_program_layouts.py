@@ -48,6 +48,7 @@ def test_a_loop_around_single_steps(one_device: _OneDevice) -> None:
     check(programs.looped(ls.distribute.MirroredStrategy()), one_device["global", 8])
 
 
+@pytest.mark.slow
 @programs.compiled_quickly()
 def test_it_is_what_a_loop_of_plain_jax_computes(one_device: _OneDevice) -> None:
     after, losses, data = programs.state(), [], programs.dataset()

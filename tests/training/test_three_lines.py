@@ -33,6 +33,7 @@ def test_three_lines() -> None:
         assert source.split("\n\nrng = ")[1] in page
 
 
+@pytest.mark.slow
 def test_they_train_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_idx(tmp_path / "mnist")
     monkeypatch.setenv("LOCKSTEP_DATA_DIR", str(tmp_path))

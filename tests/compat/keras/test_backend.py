@@ -145,6 +145,7 @@ def products(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, tuple[int, int]]:
     return numbers.normal(size=x).astype("float32"), numbers.normal(size=y).astype("float32"), axes
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(products())
 def test_batch_dot(case: tuple[np.ndarray, np.ndarray, tuple[int, int]]) -> None:
@@ -185,6 +186,7 @@ def test_variables() -> None:
     assert float(K.get_value(K.variable(2.0))) == 2.0
 
 
+@pytest.mark.slow
 def test_random_values() -> None:
     normal = np.asarray(K.random_normal((1000,), 3.0, 0.5, seed=1))
     assert abs(normal.mean() - 3) < 0.1

@@ -28,6 +28,7 @@ def test_only_the_chief_writes(name: str) -> None:
     assert issubclass(getattr(tf_keras.callbacks, name), getattr(keras.callbacks, name))
 
 
+@pytest.mark.slow
 def test_a_directory_for_each_epoch(tmp_path: Path) -> None:
     model = fit(2, tf_keras.callbacks.ModelCheckpoint(filepath=f"{tmp_path}/ckpt-{{epoch}}", options=None))
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["ckpt-1", "ckpt-2"]
@@ -67,6 +68,7 @@ def test_the_best_only(tmp_path: Path) -> None:
     assert best.best is not None
 
 
+@pytest.mark.slow
 def test_under_a_strategy(tmp_path: Path) -> None:
     with lockstep.distribute.MirroredStrategy().scope():
         model = small.model()

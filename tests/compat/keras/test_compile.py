@@ -34,6 +34,7 @@ def test_metrics_by_position_and_alone(metrics: Any) -> None:
     assert model.metrics_names == ["loss", "accuracy"]
 
 
+@pytest.mark.slow
 def test_two_outputs_give_results_in_their_order() -> None:
     losses = ["mse", "sparse_categorical_crossentropy"]
     model = two_outputs()
@@ -57,6 +58,7 @@ def test_a_flat_list_of_metrics_is_for_each_output() -> None:
     assert found["loss"] == pytest.approx(0.3219 + 2 * 1.0986, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_metrics_and_weighted_metrics_of_one_name() -> None:
     # Another one in the process does not change the name.
     tf.keras.metrics.AUC()

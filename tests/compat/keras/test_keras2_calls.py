@@ -75,6 +75,7 @@ def test_layers_are_restored_when_they_are_built(tmp_path: Path) -> None:
     np.testing.assert_allclose(trained.predict(x, verbose=0), expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_labels_that_do_not_add_up_to_one() -> None:
     labels = np.asarray([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]], "float32")
     logits = tf.constant([[1.0, 2.0, 3.0]] * 3)

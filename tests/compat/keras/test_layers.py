@@ -127,6 +127,7 @@ def test_an_unknown_argument_is_still_refused() -> None:
         layers.Dense(2, batch_size=3)
 
 
+@pytest.mark.slow
 def test_states_are_reset() -> None:
     recurrent = layers.LSTM(2, stateful=True)
     model = tf_keras.Sequential([tf_keras.Input(batch_shape=(1, 3, 2)), recurrent])

@@ -30,6 +30,7 @@ def last_layer(kind: str) -> Any:
     return tf.keras.layers.Softmax() if kind == "layer" else tf.keras.layers.Activation(given.get(kind, kind))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "loss"), EXPECTED)
 def test_losses_are_those_of_tensorflow(kind: str, loss: str) -> None:
     y = IDS if loss.startswith("Sparse") else HOT
@@ -45,6 +46,7 @@ def test_losses_are_those_of_tensorflow(kind: str, loss: str) -> None:
     assert found == pytest.approx(EXPECTED[kind, loss], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_softmax_with_from_logits_warns() -> None:
     model = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Dense(3, activation="softmax")])
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)

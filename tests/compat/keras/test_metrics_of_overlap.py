@@ -16,6 +16,7 @@ LABELS, GUESSES = [0, 1, 1, 2, 2, 2], [0, 1, 2, 2, 0, 2]
 WEIGHTS = np.asarray([0.25, 0.5, 0.75, 0.5, 0.25, 0.125], "f")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "is_one_hot"),
     [
@@ -34,6 +35,7 @@ def test_weights_below_one_count(make: Any, is_one_hot: bool) -> None:
     np.testing.assert_allclose(float(metric.result()), expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_of_two_classes() -> None:
     metric = tf.keras.metrics.BinaryIoU(target_class_ids=[0, 1], threshold=0.5)
     metric.update_state([0, 1, 0, 1], [0.1, 0.2, 0.4, 0.7], sample_weight=[0.2, 0.3, 0.4, 0.1])

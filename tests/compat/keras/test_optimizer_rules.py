@@ -36,6 +36,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "losses", "weights"),
     [
@@ -73,6 +74,7 @@ def _steps(wrap: Callable[[Any], Any], optimizer: Any) -> np.ndarray:
     return model.get_weights()[2].ravel()
 
 
+@pytest.mark.slow
 def test_nadam_multiplies_once_a_step_in_plain_python_only() -> None:
     plain = _steps(lambda function: function, OPTIMIZERS["nadam"]())
     np.testing.assert_allclose(plain, [0.669666, 0.3803361, 0.3567512], rtol=2e-5)

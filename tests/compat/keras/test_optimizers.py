@@ -102,6 +102,7 @@ def test_a_class_derived_from_an_optimizer(tmp_path: Path) -> None:
     assert type(tf_keras.models.load_model(tmp_path / "saved").optimizer) is Half
 
 
+@pytest.mark.slow
 def test_decay_under_a_strategy() -> None:
     weights = []
     for replicas in (1, 4):

@@ -35,6 +35,7 @@ class _Evaluations(tf.keras.callbacks.Callback):
         self.ended.release()
 
 
+@pytest.mark.slow
 def test_each_newer_checkpoint_is_evaluated_until_the_last(tmp_path: Path) -> None:
     trained = _model()
     manager = tf.train.CheckpointManager(

@@ -40,6 +40,7 @@ MODELS: dict[str, tuple[str, Callable[[], Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "made"), MODELS.items(), ids=MODELS)
 def test_training_goes_on_with_the_losses_of_keras_2(case: str, made: tuple[str, Callable[[], Any]]) -> None:
     kind, optimizer = made
@@ -146,6 +147,7 @@ def zoo() -> Any:
     return tf.keras.Model([image, words], layers.Dense(2)(layers.concatenate([x, y])))
 
 
+@pytest.mark.slow
 def test_many_kinds_of_layers_predict_as_in_tensorflow() -> None:
     model, stored = zoo(), load_arrays(DATA / "keras_zoo" / "predicted.npz")
     with warnings.catch_warnings():

@@ -86,6 +86,7 @@ def test_categories_and_numbers_of_a_table() -> None:
         assert model.predict(one, verbose=0).shape == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_model_of_a_class_takes_text_in_calls_alone() -> None:
     class Classifier(tf.keras.Model):
         def __init__(self) -> None:

@@ -54,6 +54,7 @@ def test_generators(strategy: bool) -> None:
     np.testing.assert_allclose(said, model.predict(x, verbose=0), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_reading_ahead() -> None:
     batches = Batches()
     small.model().fit(batches, workers=3, use_multiprocessing=False, max_queue_size=4, verbose=0)

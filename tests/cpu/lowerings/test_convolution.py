@@ -107,6 +107,7 @@ def test_any_convolution(case: dict[str, Any], dtype: str, seed: int) -> None:
     assert_same(with_gradients(f), x, k)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
 def test_the_gradients_of_usual_layers(name: str) -> None:
     f, x, k = build(NAMED[name], "float32", 0)

@@ -81,6 +81,7 @@ def test_usual_layers(name: str) -> None:
     assert_same(with_gradients(f), x, k)
 
 
+@pytest.mark.slow
 def test_float64() -> None:
     with jax.enable_x64(True):
         f, x, k = build(NAMED["several blocks in an image"], "float64", 0)
@@ -150,6 +151,7 @@ TRANSFORMED: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRANSFORMED)
 def test_under(name: str) -> None:
     assert_same(TRANSFORMED[name], KERNEL, X)
@@ -159,6 +161,7 @@ def _mesh() -> jax.sharding.Mesh:
     return jax.make_mesh((2,), ("replica",), axis_types=(AxisType.Auto,), devices=jax.local_devices()[:2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check_vma", [False, True])
 def test_under_shard_map(check_vma: bool) -> None:
     def replica(kernel: Any, x: Any) -> Any:
@@ -170,6 +173,7 @@ def test_under_shard_map(check_vma: bool) -> None:
     assert_same(mapped, KERNEL, X)
 
 
+@pytest.mark.slow
 def test_when_xla_divides_the_batch() -> None:
     sharding = NamedSharding(_mesh(), PartitionSpec("replica"))
     assert_same(lambda k, x: GRADIENT(k, lax.with_sharding_constraint(x, sharding)), KERNEL, X)

@@ -77,6 +77,7 @@ def test_gradients_are_the_same(data: st.DataObject) -> None:
         assert_same(lambda w, x: gradients(w, x, **options), weights("float64", inputs, units), x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_gradients_are_as_close_in_narrower_types(dtype: str) -> None:
     """Rounded at other places, so they are compared by how far they are from what is not rounded."""
@@ -96,6 +97,7 @@ def test_a_gradient_keeps_one_product_in_its_loop() -> None:
     assert products_in_loop(gradients, weights(), X) == 3  # Forward both, backward the state's.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "times", "left"),
     [(3, 6, 3), (96, 6, 3), (97, 6, 6), (3, 3, 6)],
@@ -232,6 +234,7 @@ TRANSFORMED: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRANSFORMED)
 def test_under(name: str) -> None:
     assert_same(TRANSFORMED[name], weights(), X)

@@ -37,6 +37,7 @@ def cases(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int,
     return (outer, *space, inner), (1, *window, 1), (1, *strides, 1), padding
 
 
+@pytest.mark.slow
 @FEW
 @given(case=cases(), dtype=st.sampled_from(DTYPES), seed=st.integers(0, 99), steps=st.sampled_from([0, 2]))
 @example(case=((2, 6, 6, 3), (1, 2, 2, 1), (1, 2, 2, 1), "VALID"), dtype="float32", seed=0, steps=2)
@@ -60,6 +61,7 @@ def test_pooling(case: Any, kind: str, dtype: str, seed: int) -> None:
     assert_same(lambda v: pool(v, kind, window, strides, padding), random(shape, dtype, seed))
 
 
+@pytest.mark.slow
 @FEW
 @given(case=cases(), seed=st.integers(0, 99))
 def test_the_gradient_of_average_pooling(case: Any, seed: int) -> None:
@@ -101,6 +103,7 @@ def test_minimum_pooling_is_left_alone() -> None:
     assert not differs(jax.grad(lambda v: smallest(v).sum()), x)
 
 
+@pytest.mark.slow
 def test_float64() -> None:
     with jax.enable_x64(True):
         x = random((2, 7, 7, 3), "float64", 0, steps=2)

@@ -44,6 +44,7 @@ DRAWS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWS)
 def test_numbers_are_those_of_jax(name: str) -> None:
     assert_same(wrapped(DRAWS[name]), KEY, exact=True)

@@ -65,6 +65,7 @@ def assert_transforms(f: Callable[..., Any], images: np.ndarray, transforms: np.
     assert_same(f, images, transforms, exact=exact)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_the_original")
 @pytest.mark.parametrize("mode,interpolation", [("reflect", "bilinear"), ("constant", "nearest")])
 def test_pixels_are_those_of_jax(mode: str, interpolation: str) -> None:
@@ -92,11 +93,13 @@ def test_any_type(dtype: str, mode: str, interpolation: str) -> None:
         assert_transforms(transform(interpolation, mode, 4), pictures(SHAPE, dtype), transforms, is_exact)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_the_original")
 def test_bytes_are_rounded_as_by_jax() -> None:
     assert_transforms(transform("bilinear", "constant", 9), pictures(SHAPE, "uint8"), make_transforms(3), exact=True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_the_original")
 def test_half_a_pixel_is_rounded_as_by_jax() -> None:
     transforms = np.tile(np.asarray([1, 0, 0.5, 0, 1, -0.5, 0, 0], "float32"), (3, 1))
@@ -159,6 +162,7 @@ def assert_layer_makes_the_same(layer: Any, images: np.ndarray) -> None:
     assert_same(augment, images)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_the_original")
 def test_a_layer_makes_the_same_pictures() -> None:
     assert_layer_makes_the_same(keras.layers.RandomRotation(0.3, seed=3), pictures((3, 9, 8, 3), "float32"))
@@ -221,6 +225,7 @@ def _nearly(image: jax.Array, coordinates: jax.Array) -> jax.Array:
     return jnp.sum(jnp.floor(coordinates), 0) + image
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_the_original")
 def test_when_xla_divides_the_batch() -> None:
     mesh = jax.make_mesh((2,), ("replica",), axis_types=(AxisType.Auto,), devices=jax.local_devices()[:2])

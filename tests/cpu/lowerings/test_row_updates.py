@@ -90,6 +90,7 @@ def test_whole_where_rows_move_or_depend_on_each_other(update: Callable[..., Any
     assert_same(step, *operands)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(400_000,), (300_000, 1), (20_000, 4, 6)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_tables_of_any_rank(shape: tuple[int, ...], dtype: str) -> None:
@@ -172,6 +173,7 @@ def _trained(strategy: ls.distribute.Strategy, optimizer: Any) -> list[np.ndarra
     return [np.asarray(w) for w in model.get_weights()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("optimizer", "by_rows"),
     [

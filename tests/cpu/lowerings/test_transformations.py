@@ -75,6 +75,7 @@ def _mesh(kind: AxisType) -> jax.sharding.Mesh:
     return jax.make_mesh((2,), ("replica",), axis_types=(kind,), devices=jax.local_devices()[:2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check_vma", [False, True])
 def test_under_shard_map(check_vma: bool) -> None:
     def replica(kernels: Any, x: Any) -> Any:
@@ -100,6 +101,7 @@ def test_gradients_of_kernels_are_taken_inside_of_shard_map() -> None:
     assert differs(mapped, KERNELS[0], X)
 
 
+@pytest.mark.slow
 def test_when_xla_divides_the_batch() -> None:
     mesh = _mesh(AxisType.Auto)
 

@@ -76,6 +76,7 @@ _CONVOLUTIONS: dict[str, tuple[dict[str, Any], tuple[int, ...], tuple[int, ...]]
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _CONVOLUTIONS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_convolution_and_its_gradients_are_xlas(name: str, dtype: str) -> None:

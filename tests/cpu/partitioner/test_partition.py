@@ -101,6 +101,7 @@ REDUCTIONS: dict[str, Callable[[Any, Any, int], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [ELEMENTWISE, SHAPES, REDUCTIONS], ids=["elementwise", "shapes", "reductions"])
 @settings(max_examples=2)
 @example(axis=0, count=2, each=2, sizes=(2, 3), seed=0)
@@ -323,6 +324,7 @@ def _random(key: Any, x: Any) -> Any:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitionable", [True, False])
 @pytest.mark.parametrize("count", [2, 4])
 def test_random_numbers_are_one_devices(count: int, partitionable: bool) -> None:

@@ -63,6 +63,7 @@ def test_a_backup_is_gone_on_from_as_on_one_device(cluster: Any, tmp_path: Path)
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_workers_compute_steps_at_the_same_time(cluster: Any) -> None:
     history, model = _fit(_strategy(cluster))
     assert int(np.asarray(model.optimizer.iterations)) == 3 * 7

@@ -122,6 +122,7 @@ def test_errors_have_tensorflows_classes(strategy: Any) -> None:
     assert tf.compat.v1.train.Server is tf.distribute.Server
 
 
+@pytest.mark.slow
 def test_fit(strategy: Any) -> None:
     with strategy.scope():
         model = tf.keras.models.Sequential([tf.keras.layers.Dense(4)])

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -174,6 +175,7 @@ def test_the_chief_says_whose_data_ended() -> None:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.lists(st.none() | st.integers(1, 20), min_size=2, max_size=4).filter(any), st.sampled_from([0, 1, 4]))
 def test_what_one_asks_all_are_told_after_the_same_batch(asks: list[int | None], together: int) -> None:

@@ -61,6 +61,7 @@ def read_all(found: list[Reader]) -> list[list[int]]:
     return results
 
 
+@pytest.mark.slow
 @settings(steady, max_examples=40)
 @given(st.integers(0, 12), st.integers(2, 3), st.integers(0, 9999))
 def test_data_of_equal_length_is_not_called_uneven(length: int, tasks: int, seed: int) -> None:
@@ -71,6 +72,7 @@ def test_data_of_equal_length_is_not_called_uneven(length: int, tasks: int, seed
         assert read_all(found) == [list(range(length))] * tasks
 
 
+@pytest.mark.slow
 @settings(steady, max_examples=30)
 @given(st.lists(st.integers(0, 12), min_size=2, max_size=3), st.integers(0, 9999))
 def test_data_of_different_length_is_called_uneven(lengths: list[int], seed: int) -> None:

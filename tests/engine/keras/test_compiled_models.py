@@ -42,6 +42,7 @@ def _model(*layers: keras.layers.Layer, **options: Any) -> Any:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", _LAYERS.values(), ids=_LAYERS)
 def test_layers_that_change_pictures_are_compiled(layer: Any) -> None:
     """They train as Keras trains them, operation by operation."""

@@ -156,12 +156,14 @@ def test_a_generator_that_earlier_epochs_used_up_ends_the_training(scope: Scope)
     assert history.epoch == [0, 1] or history.epoch == [0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["fit", "evaluate"])
 def test_data_without_a_batch_is_an_error(scope: Scope, call: str) -> None:
     with pytest.raises(InputError, match="at least one batch"):
         getattr(_model(scope), call)(iter(()) if False else (b for b in ()), verbose=0)
 
 
+@pytest.mark.slow
 def test_a_generator_must_yield_tuples(scope: Scope) -> None:
     x, _ = _data()
     with pytest.raises(InputError, match=r"must yield tuples.*Received: ndarray"):
@@ -216,6 +218,7 @@ def test_compile_under_a_scope_is_enough(scope: Scope, strategy: ls.distribute.S
     model.fit(x, y, verbose=0)
 
 
+@pytest.mark.slow
 def test_without_a_scope_keras_is_untouched(scope: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
     from lockstep._engine.keras import binding
 
@@ -233,6 +236,7 @@ def test_without_a_scope_keras_is_untouched(scope: Scope, monkeypatch: pytest.Mo
     assert binding._installed
 
 
+@pytest.mark.slow
 def test_variables_are_ordinary_local_arrays_between_calls(scope: Scope) -> None:
     x, y = _data()
     model = _model(scope, optimizer="adam")
@@ -252,6 +256,7 @@ def test_training_runs_on_every_device(scope: Scope, strategy: ls.distribute.Str
     assert len({s.device for s in placed.data[0].addressable_shards}) == len(jax.local_devices()) == 4
 
 
+@pytest.mark.slow
 def test_weights_set_between_calls_count(scope: Scope) -> None:
     x, y = _data()
     models = [_model(each) for each in (no_scope, scope)]

@@ -190,6 +190,7 @@ def _interrupts(self: Any, logs: Any = None) -> None:
     raise resuming.Interrupted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -224,6 +225,7 @@ def test_another_pipeline(one: Any, tmp_path: Path) -> None:
         train_on(9)
 
 
+@pytest.mark.slow
 def test_callbacks_that_come_and_go(one: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(resuming.Interrupted):
         fit(one, BackupAndRestore(tmp_path, 1), keras.callbacks.EarlyStopping("loss"), resuming.Interrupts(3))

@@ -68,6 +68,7 @@ def trained(callbacks: Any = (), epochs: int = 2, **compiled: Any) -> Any:
     return made, history.history
 
 
+@pytest.mark.slow
 def test_several_steps_do_run_in_one_dispatch() -> None:
     made, _ = trained(epochs=6)
     assert made.train_function.tuner.max_steps > 2
@@ -118,6 +119,7 @@ def test_who_looks_at_epochs_does_not_slow_steps_down(tmp_path: Path, frequency:
     assert (made.train_function.tuner.max_steps > 2) == (frequency == "epoch")
 
 
+@pytest.mark.slow
 def test_evaluate_and_predict_see_every_batch() -> None:
     x, y = data()
     made = model()
@@ -140,6 +142,7 @@ def test_evaluate_and_predict_see_every_batch() -> None:
     assert accuracy == pytest.approx(float(np.mean(logits.argmax(1) == y)), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_data_on_the_devices_trains_as_data_from_the_host() -> None:
     x, y = data()
 

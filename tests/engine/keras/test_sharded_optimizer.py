@@ -106,6 +106,7 @@ def test_mixed_precision_and_several_steps_a_dispatch() -> None:
     assert max(bytes_on_each(found[1][0])) < 0.4 * max(bytes_on_each(found[0][0]))
 
 
+@pytest.mark.slow
 def test_memory_is_not_taken_for_what_nobody_reads() -> None:
     model = model_of(_sharded())
     fit(model, 1)

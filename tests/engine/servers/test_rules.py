@@ -94,6 +94,7 @@ def test_a_variable_that_is_updated_whole_lies_on_one_server() -> None:
         Servers(optimizers.Lamb(0.001), 2, held=variables("dense"), partitions={TABLE: [30, 30]})
 
 
+@pytest.mark.slow
 def test_lazy_updates_leave_rows_without_gradient_alone() -> None:
     servers = Servers(optimizers.Adam(0.01), lazy=True)
     servers.train(5)

@@ -37,6 +37,7 @@ def _reductions(draw: st.DrawFn) -> Reduction:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(replicas=st.integers(2, 4), reduction=_reductions(), seed=st.integers(0, 99), scale=st.integers(-40, 40))
 def test_what_is_applied_and_the_residuals_are_the_true_sums(
@@ -63,6 +64,7 @@ def test_what_is_applied_and_the_residuals_are_the_true_sums(
         assert np.abs(missing).max() <= 4 * HALF * replicas * largest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [2, 3, 4])
 def test_errors_do_not_add_up(replicas: int) -> None:
     """1 + 1/512 becomes 1: without residuals, 64 steps would be 64 times as much too small."""

@@ -81,6 +81,7 @@ def test_what_is_applied_and_the_residuals_are_the_true_sums(
         np.testing.assert_allclose(total + missing.get(i, 0), exact, rtol=0, atol=1e-4 * 2.0**scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [1, 2])
 def test_a_sum_of_that_rank_is_found_and_what_differs_is_kept(rank: int) -> None:
     rng = np.random.default_rng(0)
@@ -92,6 +93,7 @@ def test_a_sum_of_that_rank_is_found_and_what_differs_is_kept(rank: int) -> None
         np.testing.assert_allclose(kept.own[0], step * (value - value.mean(0)), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_same_gradient_again_and_again_is_applied_in_the_end() -> None:
     """Of full rank, so that one step never says it all; on average over the steps, everything has been."""
     value = np.random.default_rng(0).normal(size=(2, 24, 16)).astype("float32")
@@ -189,6 +191,7 @@ def test_other_types_come_back_as_they_were(dtype: str) -> None:
         np.testing.assert_allclose(total, np.asarray(value, float).sum(0), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("replicas", "rank"), [(2, 1), (4, 4)])
 def test_only_factors_and_what_is_small_travel(replicas: int, rank: int) -> None:
     shapes = [(784, 128), (128,), (3, 3, 16, 64)]

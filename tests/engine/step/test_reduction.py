@@ -40,6 +40,7 @@ def test_sums(algorithm: Algorithm, replicas: int, packs: int) -> None:
 ALGORITHMS: tuple[Algorithm, ...] = ("all_reduce", "ring", "hierarchical", "one_device")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [3, 4])
 def test_all_replicas_have_the_same_bits_and_all_ways_the_same_sum(replicas: int) -> None:
     rng = np.random.default_rng(0)
@@ -54,6 +55,7 @@ def test_all_replicas_have_the_same_bits_and_all_ways_the_same_sum(replicas: int
             np.testing.assert_allclose(total[0], value.sum(0), rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "kind", "each"),
     [

@@ -24,6 +24,7 @@ _DEEP: dict[str, Any] = {"dnn_feature_columns": [_AGE, fc.indicator_column(_WORD
 _WIDE: dict[str, Any] = {"linear_feature_columns": [fc.crossed_column(["w", fc.bucketized_column(_AGE, [0.0])], 13)]}
 
 
+@pytest.mark.slow
 def test_both_parts_learn_and_count_one_step(tmp_path: Path) -> None:
     model = DNNLinearCombinedRegressor(
         **_WIDE, **_DEEP, linear_optimizer="SGD", dnn_optimizer="SGD", config=config(tmp_path)
@@ -39,6 +40,7 @@ def test_both_parts_learn_and_count_one_step(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_parts_are_trained_at_their_own_rates(tmp_path: Path) -> None:
     model = DNNLinearCombinedRegressor(**_WIDE, **_DEEP, config=config(tmp_path))
     model.train(batches(), steps=1)
@@ -53,6 +55,7 @@ def test_one_part_is_enough(tmp_path: Path, part: dict[str, Any]) -> None:
     assert model.get_variable_value("global_step") == 2
 
 
+@pytest.mark.slow
 def test_replicas_learn_what_one_learns(tmp_path: Path) -> None:
     words = text("no", "yes")[LABELS]
 
@@ -77,6 +80,7 @@ def test_replicas_learn_what_one_learns(tmp_path: Path) -> None:
         np.testing.assert_allclose(two[name], one[name], atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_several_heads(tmp_path: Path) -> None:
     head = MultiHead([BinaryClassHead(name="class"), RegressionHead(name="number")])
     labels = {"class": LABELS, "number": LABELS.astype(np.float32)}

@@ -60,6 +60,7 @@ def _numpy_losses(values: dict[str, Any], rate: float, steps: int) -> list[float
     return found
 
 
+@pytest.mark.slow
 def test_a_regressor_trains_as_by_hand(tmp_path: Path) -> None:
     model = DNNRegressor([4], _COLUMNS, optimizer=lambda: keras.optimizers.SGD(0.1), config=config(tmp_path))
     found = losses(model, batches(times=2))
@@ -70,6 +71,7 @@ def test_a_regressor_trains_as_by_hand(tmp_path: Path) -> None:
     assert next(iter(model.predict(batches())))["predictions"].shape == (1,)
 
 
+@pytest.mark.slow
 def test_a_classifier_with_everything(tmp_path: Path) -> None:
     words = text("p", "q", "r")[np.arange(COUNT) % 3]
     indicator = fc.indicator_column(fc.categorical_column_with_hash_bucket("w", 5))
@@ -111,6 +113,7 @@ def test_a_classifier_with_everything(tmp_path: Path) -> None:
     assert rows[0]["logits"].tolist() == rows[5]["logits"].tolist() == rows[10]["logits"].tolist()
 
 
+@pytest.mark.slow
 def test_embeddings_from_a_checkpoint(tmp_path: Path) -> None:
     first = DNNRegressor([2], _COLUMNS, config=config(tmp_path / "a"))
     first.train(batches())

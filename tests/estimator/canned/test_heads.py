@@ -80,6 +80,7 @@ def test_losses_are_reduced_as_asked_for(make: Any, labels: Any, logits: Any, ea
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "labels", "units"),
     [(BinaryClassHead(), [[1.0]], 1), (LogisticRegressionHead(), [[0.25]], 1), (MultiLabelHead(3), [[1, 0, 0]], 3)],
@@ -287,6 +288,7 @@ def test_metrics_of_several_classes_and_of_numbers() -> None:
     )
 
 
+@pytest.mark.slow
 def test_metrics_of_single_classes() -> None:
     head = MultiLabelHead(3, label_vocabulary=["a", "b", "c"], classes_for_class_based_metrics=["c", "a"])
     found = _evaluated(head, *_halves(_MULTI, _THREE))

@@ -20,6 +20,7 @@ _WORDS = fc.categorical_column_with_vocabulary_list("w", ["a", "b", "c"], num_oo
 _COLUMNS = [_AGE, _WORDS, fc.crossed_column(["w", fc.bucketized_column(_AGE, [-0.5, 0.5])], 11)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("optimizer", "expected"),
     [
@@ -34,6 +35,7 @@ def test_optimizers_given_by_name_train_as_in_tensorflow(tmp_path: Path, optimiz
     assert losses(model, batches(times=2)) == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_classifier_learns_what_tensorflow_learns(tmp_path: Path) -> None:
     model = LinearClassifier(_COLUMNS, optimizer="SGD", weight_column="wt", config=config(tmp_path))
     expected = [1.213008, 1.471112, 1.600078, 1.165606, 1.450689, 1.531546]

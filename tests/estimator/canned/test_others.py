@@ -30,6 +30,7 @@ _AGE = fc.numeric_column("age")
 _LOGITS = np.zeros((4, 1), np.float32)
 
 
+@pytest.mark.slow
 def test_metrics_are_added(tmp_path: Path) -> None:
     def largest(features: Any, labels: Any, predictions: Any, config: Any) -> dict[str, Any]:
         mean, error = keras.metrics.Mean(), keras.metrics.MeanAbsoluteError()

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import lockstep.estimator.feature_column as fc
 from lockstep.data import Dataset
@@ -49,6 +50,7 @@ def test_variables_are_named_as_in_tensorflow_1(tmp_path: Path) -> None:
     assert seen[_NUMBER][0].shape == (1, 1)
 
 
+@pytest.mark.slow
 def test_text_and_numbers_in_a_model_fn_give_the_same_categories(tmp_path: Path) -> None:
     buckets = fc.bucketized_column(_NUMBER, [1.0, 2.5])
     columns = [

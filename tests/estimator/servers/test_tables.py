@@ -143,6 +143,7 @@ def test_what_no_task_can_hold_whole_is_refused_by_name() -> None:
         _update_of(_with_table(20_000_000, _muon), _examples)
 
 
+@pytest.mark.slow
 def test_slots_begin_with_a_number() -> None:
     def adagrad(loss: Any) -> Any:
         return train.AdagradOptimizer(0.1, initial_accumulator_value=0.3).minimize(loss)

@@ -29,6 +29,7 @@ def fit(strategy: Any, *callbacks: Any, epochs: int = 2) -> Any:
     return model
 
 
+@pytest.mark.slow
 def test_saves_what_keras_saves(strategy: Any, tmp_path: Path) -> None:
     model = fit(
         strategy,

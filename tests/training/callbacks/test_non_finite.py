@@ -51,6 +51,7 @@ class Looks(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None: ...
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("looks", [False, True])
 @pytest.mark.parametrize("statistics", ["global", "replica"])
 def test_a_skipped_step_leaves_no_trace(looks: bool, statistics: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -77,6 +78,7 @@ def test_watching_changes_nothing_else() -> None:
     assert callback.undone == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("looks", [False, True])
 def test_an_error_names_the_step_and_the_input_and_keeps_the_weights(looks: bool) -> None:
     model = model_of()
@@ -108,6 +110,7 @@ def test_training_may_end_as_with_keras(caplog: pytest.LogCaptureFixture) -> Non
     assert [r.levelno for r in caplog.records if "batch 4 of epoch 1" in r.getMessage()] == [logging.ERROR]
 
 
+@pytest.mark.slow
 def test_too_many_in_a_row_are_an_error() -> None:
     with pytest.raises(NonFiniteError, match="That is 2 in a row"):
         trained(with_nan(1, 4, 5), Y, NonFinite("skip", most_in_a_row=2))
@@ -158,6 +161,7 @@ def test_half_precision_scales_its_loss_as_ever() -> None:
     assert float(model.optimizer.dynamic_scale) < 2.0**30
 
 
+@pytest.mark.slow
 def test_a_constant_may_be_infinite() -> None:
     class Masked(keras.layers.Layer):
         def __init__(self) -> None:
