@@ -45,8 +45,8 @@ class Pythons:
     plot: str = ".venv/plot/bin/python"
 
     def of(self, environment: str) -> str:
-        """Returns the interpreter of an environment; `jax` is lockstep's."""
-        return self.lockstep if environment == "jax" else str(getattr(self, environment))
+        """Returns the interpreter of an environment; those of `script` and `jax` are lockstep's."""
+        return self.lockstep if environment in ("script", "jax") else str(getattr(self, environment))
 
     def missing(self, environment: str) -> str | None:
         """Says why nothing can run in an environment, or returns `None`."""
@@ -59,15 +59,17 @@ class Pythons:
 def variables(environment: str) -> dict[str, str]:
     """Returns this process' variables without what would change a measurement.
 
-    Processes of lockstep keep memory, as tasks of `lockstep run` do.
+    Processes of lockstep keep memory, as tasks of `lockstep run` do; those of `script` do not, as `python program.py`.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_SCRUBBED)}
     own = {"PYTHONUNBUFFERED": "1", "LOCKSTEP_OFFLINE": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "1"}
+    if environment in ("lockstep", "development", "script"):
+        own["PYTHONPATH"] = str(ROOT / "src")
     if environment in ("lockstep", "development"):
         # Here, because the peers' environments, where this module is imported too, have no lockstep.
         from lockstep._launch.task import malloc_settings
 
-        own |= {"PYTHONPATH": str(ROOT / "src"), **malloc_settings(kept)}
+        own |= malloc_settings(kept)
     if environment == "jax":
         own["KERAS_BACKEND"] = "jax"
     return {**kept, **own}

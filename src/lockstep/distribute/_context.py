@@ -19,9 +19,23 @@ if TYPE_CHECKING:
     from lockstep.distribute._communication import CommunicationOptions
     from lockstep.distribute._strategy import Strategy
 
-# Of each thread: experimental_run_for_debugging runs each replica on one of its own, in a context of its own, and a
-# thread that reads data is in no scope.
-_open = threading.local()
+
+class _Contexts(threading.local):
+    """Holds the contexts of a thread.
+
+    Of each thread: experimental_run_for_debugging runs each replica on one of its own, in a context of its own, and a
+    thread that reads data is in no scope. The class has the defaults, for an attribute that a thread lacks takes
+    `getattr` 0.7 us, not 0.1, and each operation asks.
+    """
+
+    strategy: Strategy | None = None
+    replica: ReplicaContext | None = None
+    is_merging: bool = False
+    sees_whole_batch: bool = False
+    lasting: contextlib.ExitStack | None = None
+
+
+_open = _Contexts()
 _default_factories: list[Callable[[], Strategy]] = []
 _exchange_factories: list[Callable[[], Exchange]] = []
 
@@ -51,7 +65,7 @@ def experimental_set_strategy(strategy: Strategy | None) -> None:
             "The current strategy is set outside of what its replicas run. Received: experimental_set_strategy in a "
             "replica's function. Call it at the start of the program."
         )
-    opened: contextlib.ExitStack | None = getattr(_open, "lasting", None)
+    opened = _open.lasting
     if opened is None and has_strategy():
         raise StartupOrderError(
             "experimental_set_strategy opens a scope itself. Received: a call inside of `with strategy.scope()`. Call "
@@ -67,7 +81,7 @@ def experimental_set_strategy(strategy: Strategy | None) -> None:
 
 def has_strategy() -> bool:
     """Returns whether a strategy's scope is open on this thread. Source: tf.distribute.has_strategy."""
-    return _current() is not None
+    return _open.strategy is not None
 
 
 def in_cross_replica_context() -> bool:
@@ -101,7 +115,7 @@ def enter_strategy(strategy: Strategy) -> Generator[None]:
 
 def replica() -> ReplicaContext | None:
     """Returns the replica whose function runs on this thread."""
-    return getattr(_open, "replica", None)
+    return _open.replica
 
 
 @contextlib.contextmanager
@@ -122,7 +136,7 @@ def cross_replica() -> Generator[None]:
 
 def is_merging() -> bool:
     """Returns whether this is what a replica's function has called for all replicas."""
-    return getattr(_open, "is_merging", False)
+    return _open.is_merging
 
 
 @contextlib.contextmanager
@@ -150,11 +164,11 @@ def whole_batch() -> Generator[None]:
 
 def sees_whole_batch() -> bool:
     """Returns whether this code is that of one replica that has the whole batch."""
-    return getattr(_open, "sees_whole_batch", False)
+    return _open.sees_whole_batch
 
 
 def _current() -> Strategy | None:
-    return getattr(_open, "strategy", None)
+    return _open.strategy
 
 
 def register_default(strategy: Callable[[], Strategy], exchange: Callable[[], Exchange]) -> None:

@@ -303,12 +303,16 @@ def _first_value(variable: Variable) -> Any:
     return None if variable._initializer is None else variable._initializer(variable._shape, dtype=variable._dtype)
 
 
-_running = threading.local()
+class _Running(threading.local):
+    scope: Scope | None = None
+
+
+_running = _Running()
 
 
 def current() -> Scope | None:
     """Returns the scope of the replica's function that runs on this thread."""
-    return getattr(_running, "scope", None)
+    return _running.scope
 
 
 def traced_scope(known: Known, values: Sequence[Any], context: ReplicaContext) -> Scope:

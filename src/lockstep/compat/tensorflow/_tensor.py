@@ -30,8 +30,13 @@ class HostTensor(np.ndarray):
 
     It cannot be changed: `x += 1` makes a new one. Text is an array of `bytes` objects, and compares with `str` too.
 
+    Attributes:
+        on_device: The values as an array on the device, if `device_array` has made one that stays.
+
     Source: tf.Tensor.
     """
+
+    on_device: jax.Array | None = None
 
     @property
     def op(self) -> Any:
@@ -76,13 +81,14 @@ class HostTensor(np.ndarray):
         They are kept on the device from the first call on if nothing can change them here: a function that is called
         with the same tensor again transfers nothing (17 of 100 us of a small step).
         """
-        found = self.__dict__.get("_device_array")
-        if found is None:
-            found = _base(self)
-            if _is_constant(found):
-                array = jnp.asarray(found)
-                if array.dtype == found.dtype:
-                    found = self._device_array = array
+        if self.on_device is not None:
+            return self.on_device
+        found = _base(self)
+        if _is_constant(found):
+            array = jnp.asarray(found)
+            if array.dtype == found.dtype:
+                self.on_device = array
+                return array
         return found
 
     def get_shape(self) -> TensorShape:

@@ -29,7 +29,13 @@ from lockstep.estimator._model_fn.variables import (
 
 Partition = Callable[[tuple[int, ...], str], Sequence[int]]
 # Per thread: a writer or a reader in the background must not see the scope of a trace.
-_running = threading.local()
+
+
+class _Running(threading.local):
+    scope: ModelScope | None = None
+
+
+_running = _Running()
 
 
 class ReachedGradient(Exception):
@@ -378,7 +384,7 @@ class ModelScope(keras.StatelessScope):
 
 def current() -> ModelScope | None:
     """Returns the scope of the current model_fn call of this thread, or `None`."""
-    return getattr(_running, "scope", None)
+    return _running.scope
 
 
 def demand(caller: str) -> ModelScope:

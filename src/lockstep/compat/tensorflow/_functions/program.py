@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from sys import getrefcount
 from typing import Any
 
@@ -27,7 +28,8 @@ from lockstep.distribute.internal import DistributedValues, Fixed, Scope, is_var
 # Two threads that gave the same variable's buffer away would both lose it. One lock for all programs: they share
 # variables, and a dispatch is short.
 _lock = threading.RLock()
-# Of a variable's value: its own reference, a name here, and the argument of getrefcount.
+_value_of = attrgetter("_value")
+# Of a variable's value: its own reference, that of a list here, and the argument of getrefcount.
 _OWN_REFERENCES = 3
 # Each trace may make variables that the next one meets; a function that goes on making some is none.
 _MOST_TRACES = 4
@@ -107,12 +109,12 @@ class Program:
     def __call__(self, arrays: Sequence[Any]) -> Any:
         """Computes the function and gives variables their values."""
         with _lock:
-            given: list[Any] = []
-            for variable in self._changed:
-                value = variable._value
-                # Its memory is used for the next value, unless somebody else has the array: `before = v.value()`.
-                given.append(value if getrefcount(value) <= _OWN_REFERENCES else jnp.array(value, copy=True))
-            outputs, values = self._compiled(given, [variable._value for variable in self._read], arrays)
+            # In C, as far as possible: this is all that a step of a small network does in Python.
+            given = list(map(_value_of, self._changed))
+            # A value's memory is used for the next one, unless somebody else has the array: `before = v.value()`.
+            if sum(map(getrefcount, given)) > _OWN_REFERENCES * len(given):
+                given = [v if getrefcount(v) <= _OWN_REFERENCES + 1 else jnp.array(v, copy=True) for v in given]
+            outputs, values = self._compiled(given, list(map(_value_of, self._read)), arrays)
             for variable, value in zip(self._changed, values, strict=True):
                 variable._value = value
         results = self._results

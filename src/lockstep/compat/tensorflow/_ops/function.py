@@ -14,10 +14,18 @@ import keras
 from jax._src import core
 from jax._src.array import ArrayImpl
 from jax.core import Tracer
-from keras.src.backend.common.stateless_scope import get_stateless_scope
+from keras.src.backend.common.global_state import get_global_attribute
 
 from lockstep._types import Tensor
-from lockstep.compat.tensorflow._functions.arguments import Canonical, Place, TensorKind, key_of, kind_of, to_array
+from lockstep.compat.tensorflow._functions.arguments import (
+    Canonical,
+    Place,
+    Signature,
+    TensorKind,
+    key_of,
+    kind_of,
+    to_array,
+)
 from lockstep.compat.tensorflow._functions.concrete import ConcreteFunction
 from lockstep.compat.tensorflow._functions.control_flow import register_compiler
 from lockstep.compat.tensorflow._functions.conversion import convert
@@ -25,7 +33,6 @@ from lockstep.compat.tensorflow._functions.program import Program
 from lockstep.compat.tensorflow._functions.refusals import cannot_compile
 from lockstep.compat.tensorflow._ops import dispatch
 from lockstep.compat.tensorflow._ops.create import convert_to_tensor
-from lockstep.compat.tensorflow._ops.named import model_fn_scope
 from lockstep.compat.tensorflow._tape import recording
 from lockstep.compat.tensorflow._tensor import check_shape
 from lockstep.compat.tensorflow._types import Argument
@@ -103,11 +110,18 @@ class Function:
         self._programs: dict[Any, Program] = {}
         # By what calls are like: their program, and which leaves it is given.
         self._routes: dict[Any, _Route] = {}
+        # Of the last call that was found there, if it had tensors only: the next one is most often like it.
+        self._last: tuple[Signature, Program] | None = None
 
     def __call__(self, *args: Argument, **kwargs: Argument) -> Any:
         """Calls the compiled function."""
-        if not core.trace_state_clean() or _is_run_by_others():
+        if _is_run_by_others():
             return self._call_among_others(args, kwargs)
+        if self._last is not None and not kwargs:
+            signature, program = self._last
+            arrays = signature.match(args)
+            if arrays is not None:
+                return program(arrays)
         leaves, structure = _flatten((args, kwargs))
         key = key_of(leaves, self._options.widens)
         route = self._routes.get((structure, key))
@@ -119,6 +133,8 @@ class Function:
         for i, leaf in enumerate(given):
             if type(leaf) is not ArrayImpl:
                 given[i] = to_array(leaf)
+        if places is None and not kwargs and len(args) == len(given) and all(type(a) is ArrayImpl for a in given):
+            self._last = Signature(given), program
         return program(given)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -288,12 +304,13 @@ def _is_recordable(program: Program, leaves: Sequence[Any]) -> bool:
 
 def _is_run_by_others() -> bool:
     """Returns whether this is code that something else compiles or runs as it is."""
-    return functions_run_eagerly() or _is_of_a_scope()
+    settings: Any = jax.config
+    return not core.trace_state_clean() or settings.jax_disable_jit or _is_of_a_scope()
 
 
 def _is_of_a_scope() -> bool:
-    # In the scope of a strategy, strategy.run compiles.
-    return get_stateless_scope() is not None or model_fn_scope() is not None or has_strategy()
+    # In the scope of a strategy, strategy.run compiles; that of a model_fn is one of Keras' stateless scopes.
+    return has_strategy() or get_global_attribute("stateless_scope") is not None
 
 
 def _fit_arguments(signature: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
