@@ -26,6 +26,8 @@ _SCRUBBED = (
     "PYTHONDONTWRITEBYTECODE",
 )
 _PACKAGES = ("jax", "jaxlib", "keras", "numpy", "tensorflow-cpu", "tensorflow", "torch")
+# Environments that have the interpreter of another.
+_OF_LOCKSTEP = {"script": "lockstep", "jax": "lockstep"}
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,16 @@ class Pythons:
     plot: str = ".venv/plot/bin/python"
 
     def of(self, environment: str) -> str:
-        """Returns the interpreter of an environment; those of `script` and `jax` are lockstep's."""
-        return self.lockstep if environment in ("script", "jax") else str(getattr(self, environment))
+        """Returns the interpreter of an environment."""
+        return str(getattr(self, _OF_LOCKSTEP.get(environment, environment)))
 
     def missing(self, environment: str) -> str | None:
         """Says why nothing can run in an environment, or returns `None`."""
         python = self.of(environment)
         if Path(python).exists():
             return None
-        return f"there is no {python}: run `make bench`, which builds it, or pass --{environment} PYTHON"
+        option = _OF_LOCKSTEP.get(environment, environment)
+        return f"there is no {python}: run `make bench`, which builds it, or pass --{option} PYTHON"
 
 
 def variables(environment: str) -> dict[str, str]:

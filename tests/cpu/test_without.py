@@ -32,7 +32,11 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-@pytest.fixture(scope="module", params=[(2, 1), (1, 4)], ids=lambda layout: f"{layout[0]}x{layout[1]}")
+@pytest.fixture(
+    scope="module",
+    params=[(2, 1), pytest.param((1, 4), marks=pytest.mark.exhaustive)],
+    ids=lambda layout: f"{layout[0]}x{layout[1]}",
+)
 def cluster(
     request: pytest.FixtureRequest, source: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:

@@ -15,7 +15,7 @@ plain, one, pair, four_devices = shared(0), shared(1), shared(2), shared(1, 4)
 
 @pytest.mark.parametrize("layout", ["one", "pair", "four_devices"])
 # Of 60 examples: those of a last batch are fewer, and 25 divide among no replicas.
-@pytest.mark.parametrize("batch_size", [24, 25])
+@pytest.mark.parametrize("batch_size", [pytest.param(24, marks=pytest.mark.exhaustive), 25])
 def test_replicas_follow_one_device(
     plain: Cluster, layout: str, batch_size: int, request: pytest.FixtureRequest
 ) -> None:
