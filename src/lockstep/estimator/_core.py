@@ -354,7 +354,8 @@ def restore_loaded(variables: Variables, loaded: checkpoint.Checkpoint) -> Mappi
     _log.info("Restoring parameters from %s", path)
     # Metrics and loss averages start anew in each run, so no checkpoint holds them.
     local = {key for key, entry in variables.entries.items() if entry.local}
-    fresh = variables.initial_values() if local else {}
+    # One by one: of a large table nobody needs the first values.
+    fresh = FirstValues(variables.entries)
     values: Values = {}
     for key, entry in variables.entries.items():
         if key in local:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -33,8 +34,9 @@ _JOBS = {"few": (1, 1, "sync", 0), "many": (2, 2, "sync", 3), "one after another
 _MIB = 700.0
 
 
-def _run(module: str, workers: int, servers: int, *arguments: str) -> None:
+def _run(module: str, workers: int, servers: int, *arguments: str, evaluator: bool = False) -> None:
     command = [sys.executable, "-m", "lockstep._launch", "run", "--chief", f"--workers={workers}", f"--ps={servers}"]
+    command += ["--evaluator"] if evaluator else []
     done = subprocess.run(
         [*command, "-m", module, *arguments], cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=400
     )
@@ -62,13 +64,18 @@ def test_checkpoints_are_those_of_one_device(tmp_path: Path) -> None:
 
 @pytest.mark.cluster
 def test_a_table_of_50_million_rows_takes_the_memory_of_those_in_use(tmp_path: Path) -> None:
-    _run("tests.estimator.servers.large_table", 1, 2, str(tmp_path))
-    for task in ("chief 0", "worker 0", "ps 0", "ps 1"):
-        peak, *losses = (tmp_path / task).read_text().split(maxsplit=2)
-        assert float(peak) < _MIB, f"{task}: {peak} MiB"
-        if task == "chief 0":
-            first, last = (float(loss.strip("[] ")) for loss in losses)
-            assert last < 0.1 * first
+    _run("tests.estimator.servers.large_table", 1, 2, str(tmp_path), evaluator=True)
+    tasks = ("chief 0", "worker 0", "ps 0", "ps 1", "evaluator 0")
+    found = {task: json.loads((tmp_path / task).read_text()) for task in tasks}
+    peaks = {task: each["peak"] for task, each in found.items()}
+    assert max(peaks.values()) < _MIB, peaks
+    chief = found["chief 0"]
+    first, *_, last = chief["losses"]
+    assert last < 0.1 * first
+    assert chief["metrics"]["global_step"] == 40
+    assert chief["metrics"] == chief["own metrics"] == found["evaluator 0"]["metrics"]
+    np.testing.assert_allclose(chief["predicted"], 1, atol=0.5)
+    assert sum(file.stat().st_size for file in (tmp_path / "model").rglob("*.npz")) < 10 << 20
 
 
 def _update_of(made: Any, read: Callable[[], Any], lazy: bool = False) -> tuple[ServedUpdate, Any]:
