@@ -16,10 +16,15 @@ from lockstep.checkpoint._table_files import TableRecord, ids_key, initializer_k
 from lockstep.errors import CheckpointError
 
 Ids = NDArray[np.int64]
-# Rows that are in memory at a time: 4 MiB of 16 floats.
-PIECE_ROWS = 1 << 16
+# Of rows that are in memory at a time; 4 MiB are 65,536 rows of 16 floats.
+_PIECE_BYTES = 4 << 20
 # Programs are compiled for sizes that are powers of two, from this one on.
 _LEAST = 64
+
+
+def piece_rows(layout: Layout) -> int:
+    """Returns how many rows of an array are read or written at a time."""
+    return max(1, _PIECE_BYTES * layout.shape[0] // max(layout.nbytes, 1)) if layout.shape[0] else 1
 
 
 class Tables:
@@ -59,8 +64,9 @@ class Tables:
         """
         layout = self.layouts[key]
         whole: NDArray[Any] = np.empty(layout.shape, layout.dtype)
-        for start in range(0, len(whole), PIECE_ROWS):
-            stop = min(start + PIECE_ROWS, len(whole))
+        count = piece_rows(layout)
+        for start in range(0, len(whole), count):
+            stop = min(start + count, len(whole))
             whole[start:stop] = self.rows(key, np.arange(start, stop, dtype=np.int64))
         return whole
 
@@ -156,16 +162,15 @@ class _RowFile:
     def verify(self) -> None:
         """Reads all, piece by piece."""
         for key, layout in self._archive.manifest.layouts.items():
-            row = max(int(np.prod(layout.shape[1:])), 1) * layout.dtype.itemsize
-            for _ in self._archive.pieces(key, max(1, (4 << 20) // row)):
+            for _ in self._archive.pieces(key, piece_rows(layout)):
                 pass
         for name in self._record.tables:
             if ids_key(name) in self._archive.manifest.layouts:
                 self._check_ids(name)
 
     def _check_ids(self, table: str) -> None:
-        rows, last = self._record.tables[table].layout.shape[0], -1
-        for piece in self._archive.pieces(ids_key(table), PIECE_ROWS):
+        rows, last, key = self._record.tables[table].layout.shape[0], -1, ids_key(table)
+        for piece in self._archive.pieces(key, piece_rows(self._archive.manifest.layouts[key])):
             if piece.size and (piece[0] <= last or piece[-1] >= rows or bool((np.diff(piece) <= 0).any())):
                 raise damaged(self._archive.file, f"the ids of its rows of {table!r:.200} are in no order")
             last = int(piece[-1]) if piece.size else last

@@ -26,8 +26,8 @@ from lockstep.checkpoint._table_files import ids_key as ids_key
 from lockstep.checkpoint._table_files import initializer_key as initializer_key
 from lockstep.checkpoint._table_files import new_directory as new_directory
 from lockstep.checkpoint._table_files import values_key as values_key
-from lockstep.checkpoint._tables import PIECE_ROWS as PIECE_ROWS
 from lockstep.checkpoint._tables import Tables as Tables
+from lockstep.checkpoint._tables import piece_rows as piece_rows
 from lockstep.checkpoint._tensorflow import directories as of_tensorflow
 from lockstep.checkpoint._tensorflow import names as tensorflow_names
 from lockstep.checkpoint._tensorflow import objects as tensorflow_objects
@@ -35,7 +35,6 @@ from lockstep.checkpoint._tensorflow.bundle import Bundle as Bundle
 from lockstep.checkpoint._tensorflow.bundle import is_bundle as is_bundle
 
 __all__ = [
-    "PIECE_ROWS",
     "TABLES",
     "Archive",
     "ArrayLayout",
@@ -50,6 +49,7 @@ __all__ = [
     "load_by_rows",
     "load_newest_by_rows",
     "new_directory",
+    "piece_rows",
     "values_key",
     "file_of",
     "naming",

@@ -17,6 +17,7 @@ from lockstep._engine.runtime.buffers import Scratch
 from lockstep._engine.servers.compiled import Programs, bucket, coarse_bucket, load, padded
 from lockstep._engine.servers.layout import Shard, Variable, dtype_of
 from lockstep._types import Array
+from lockstep.checkpoint.internal import ArrayLayout, piece_rows
 from lockstep.errors import ArgumentError
 
 # The steps are counted from 0; a row's count is below this in int32 after 20 years of 3 steps a second.
@@ -312,9 +313,10 @@ class Table:
 
     def kept_ids(self) -> Iterator[Array]:
         """Yields the ids of rows that are not what they begin with, in ascending order, piece by piece."""
+        size = piece_rows(ArrayLayout(self.arrays[0].dtype, self.arrays[0].shape))
         for shard in self.shards:
-            for start in range(shard.start, shard.stop, _READ_ROWS):
-                ids = np.arange(start, min(start + _READ_ROWS, shard.stop))
+            for start in range(shard.start, shard.stop, size):
+                ids = np.arange(start, min(start + size, shard.stop))
                 yield ids if self._has_moved else ids[self._index.take(self.local(ids)) > 0]
 
     @property

@@ -123,7 +123,10 @@ def load(paths: Sequence[str], table: Table, keys: Sequence[str]) -> None:
             own = archive.manifest.layouts.get(name)
             if own is None or not _overlaps(archive, name, own.shape[0], table):
                 continue
-            read = [archive.pieces(key, files.PIECE_ROWS) for key in (name, *map(files.values_key, keys))]
+            names = [name, *map(files.values_key, keys)]
+            # All in pieces of as many rows.
+            count = min(files.piece_rows(archive.manifest.layouts[n]) for n in names)
+            read = [archive.pieces(n, count) for n in names]
             for ids, *values in zip(*read, strict=True):
                 table.load_rows(ids, values)
 
