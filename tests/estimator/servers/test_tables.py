@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from lockstep.estimator._servers.tables import TableOptions, constant_of, row_in
 from lockstep.estimator._servers.training import make_input
 from lockstep.estimator._servers.update import ServedUpdate, served_update
 from lockstep.estimator._training import TrainRequest
-from tests.estimator.servers.table_cases import CASES, TABLES, input_fn, last_values, train_case
+from tests.estimator.servers.table_cases import CASES, METRICS, TABLES, input_fn, last_values, train_case
 from tests.support.cluster import ROOT, environment
 
 # Workers besides the chief, servers, the mode, and the shards of the partitioner.
@@ -60,6 +61,31 @@ def test_checkpoints_are_those_of_one_device(tmp_path: Path) -> None:
             np.testing.assert_array_equal(many[key], few[key], err_msg=f"{case}: {key}")
             for job, values in others.items():
                 np.testing.assert_allclose(values[key], value, rtol=2e-5, atol=2e-6, err_msg=f"{case}, {job}: {key}")
+        metrics = {job: _metrics(tmp_path / job / case) for job in ("alone", "few", "many")}
+        assert metrics["few"] == metrics["many"]
+        assert metrics["few"] == pytest.approx(metrics["alone"], rel=1e-4), case
+
+
+def _metrics(model_dir: Path) -> dict[str, float]:
+    return json.loads((model_dir / METRICS).read_text())
+
+
+@pytest.mark.cluster
+def test_checkpoints_fit_any_number_of_servers_and_none(tmp_path: Path) -> None:
+    case = "Adam"
+    alone, servers, others, last = (tmp_path / name for name in ("alone", "servers", "others", "last"))
+    train_case(case, alone / case, steps=[8])
+    # Whole tables, as one device writes them and as servers' chiefs have written them.
+    shutil.copytree(alone, servers)
+    _run("tests.estimator.servers.table_cases", 1, 2, str(servers), "sync", "0", case, "14")
+    for folder in (others, last):
+        shutil.copytree(servers, folder)
+    _run("tests.estimator.servers.table_cases", 1, 3, str(others), "sync", "0", case, "20")
+    expected = train_case(case, alone / case, steps=[14, 20])
+    for values in (train_case(case, last / case, steps=[20]), last_values(others / case)):
+        assert values.keys() == expected.keys()
+        for key, value in expected.items():
+            np.testing.assert_allclose(values[key], value, rtol=2e-5, atol=2e-6, err_msg=key)
 
 
 @pytest.mark.cluster
