@@ -119,13 +119,16 @@ class ServedVariables:
         return value
 
     def _fetch(self, served: _Served) -> Any:
+        import jax
         import jax.numpy as jnp
 
         values: dict[str, Array] = {}
         pieces = self._placement.pieces[served.shape.name]
         for piece in pieces:
             values.update(self._servers.ask(piece.server, "pull", have={piece.name: -1}).arrays)
-        return jnp.asarray(join_pieces(pieces, values))
+        # A function that is being traced may be the first to read it: the value must not become a part of the trace.
+        with jax.ensure_compile_time_eval():
+            return jnp.asarray(join_pieces(pieces, values))
 
     def _assign(self, pieces: Sequence[Piece], value: Array) -> None:
         for piece in pieces:
