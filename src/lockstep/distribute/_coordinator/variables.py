@@ -140,7 +140,7 @@ def _demand_small(variable: Any) -> None:
     shape, dtype = tuple(variable.shape), str(variable.dtype)
     if isinstance(variable, Table) and nbytes(shape, dtype) > WHOLE_BYTES:
         raise UnsupportedError(
-            "Workers have the variables of a scheduled function whole, and send whole gradients: tables have at most "
+            "The coordinator makes the variables of scheduled functions whole: tables have at most "
             f"{WHOLE_BYTES >> 20} MiB there. Received: {variable.path!r} of {dtype}{list(shape)} "
             f"({nbytes(shape, dtype) >> 20} MiB). Train it with Model.fit of the same program on every task, or with "
             "an Estimator: there a task has the rows of its batch alone."
