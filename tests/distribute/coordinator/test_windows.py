@@ -17,7 +17,6 @@ from lockstep._engine.servers.messages import Message
 from lockstep.distribute.experimental import partitioners
 from tests.distribute.coordinator.local import make_cluster, make_coordinator
 
-pytestmark = pytest.mark.slow
 # 2.4 MiB of float32.
 ROWS, COLUMNS, STEPS, BATCH = 40_000, 16, 6, 8
 Use = Callable[[Any, Any], Any]
@@ -114,6 +113,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 WHOLE = {("Adam", _once), ("Ftrl", _once), ("SGD", _regularized), ("SGD", _ids_of_rows)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "use"),
     [
