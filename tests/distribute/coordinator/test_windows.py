@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import lockstep.compat.tensorflow as tf  # Above Keras: it chooses Keras' JAX backend.
+
+# isort: split
 import jax
 import jax.numpy as jnp
 import keras
@@ -153,3 +156,35 @@ def test_rows_travel_and_numbers_are_those_of_one_device(
         assert largest > 500_000
     else:
         assert largest < 20_000, largest
+
+
+def _layers_and_variables(strategy: Any) -> Callable[[Any], Any]:
+    """Returns a step of TensorFlow's names: an `Embedding`, and a variable that `tf.nn.embedding_lookup` reads."""
+    keras.utils.set_random_seed(4)
+    with strategy.scope():
+        layers = [tf.keras.layers.Embedding(ROWS, COLUMNS), tf.keras.layers.Flatten(), tf.keras.layers.Dense(1)]
+        model = tf.keras.Sequential([tf.keras.Input((3,), dtype="int32"), *layers])
+        table = tf.Variable(np.full((ROWS, COLUMNS), 0.1, np.float32))
+        optimizer = tf.keras.optimizers.Adagrad(0.1)
+
+    def replica_step(ids: Any) -> Any:
+        with tf.GradientTape() as tape:
+            outputs = model(ids, training=True) + tf.reduce_mean(tf.nn.embedding_lookup(table, ids))
+            loss = tf.reduce_mean(outputs * outputs)
+        variables = [*model.trainable_variables, table]
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return loss
+
+    return tf.function(lambda ids: strategy.run(replica_step, args=(ids,)))
+
+
+@pytest.mark.slow
+def test_layers_and_lookups_of_tensorflow_programs_have_windows(cluster: Any, sent: list[int]) -> None:
+    step = _layers_and_variables(ls.distribute.OneDeviceStrategy("cpu:0"))
+    losses = [float(np.asarray(step(ids))) for ids, _ in _batches()]
+    coordinator = make_coordinator(cluster, staleness=0)
+    step = _layers_and_variables(coordinator.strategy)
+    results = coordinator.fetch([coordinator.schedule(step, args=(ids,)) for ids, _ in _batches()])
+    coordinator.join()
+    np.testing.assert_allclose(results, losses, rtol=2e-5, atol=1e-6)
+    assert max(sent) < 20_000

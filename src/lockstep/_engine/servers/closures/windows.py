@@ -25,6 +25,8 @@ _KEEPING = frozenset(
     "abs add add_any clamp convert_element_type copy copy_p integer_pow max min mul name neg sign sqrt square "  # noqa: SIM905
     "stop_gradient sub".split()
 )
+# What is the same array again.
+_COPIES = frozenset(("copy", "copy_p", "name", "stop_gradient"))
 # And whatever the number is that they are multiplied by.
 _PRODUCTS = frozenset(("mul", "div"))
 _PROBED_ROWS = 4
@@ -79,9 +81,9 @@ def find_window(
         for var in variables(eqn.invars):
             uses.setdefault(var, set()).add(number)
     maker = {v: n for n, eqn in eqns.items() for v in eqn.outvars}
-    gathers = uses.get(own, set[int]())
+    aliases, gathers = _readers(own, uses, eqns)
     made = _gradient_equations(gradients, shape, maker, eqns)
-    if made is None or own in others or not all(_gathers_rows(eqns[n], own) for n in gathers):
+    if made is None or aliases & set(others) or not all(_gathers_rows(eqns[n], aliases) for n in gathers):
         return None
     # What is made of rows of the window alone is used for nothing else.
     values = {v for n in made for v in eqns[n].outvars}
@@ -94,6 +96,19 @@ def find_window(
     if not lookups or 2 * size > shape[0]:
         return None
     return Window(variable, own, size, lookups, frozenset(gathers), frozenset(made))
+
+
+def _readers(own: Any, uses: Mapping[Any, set[int]], eqns: Mapping[int, Any]) -> tuple[set[Any], set[int]]:
+    """Returns a table's input and the copies of it, such as a tape's, and the equations that read one."""
+    aliases, readers, pending = {own}, set[int](), [own]
+    while pending:
+        for number in uses.get(pending.pop(), set[int]()):
+            if eqns[number].primitive.name in _COPIES:
+                aliases.update(eqns[number].outvars)
+                pending += eqns[number].outvars
+            else:
+                readers.add(number)
+    return aliases, readers
 
 
 def _gradient_equations(
@@ -134,16 +149,16 @@ def _rows_in(eqn: Any, shape: tuple[int, ...]) -> list[Any] | None:
     return rows if is_product and (eqn.primitive.name == "mul" or eqn.invars[0] is rows[0]) else None
 
 
-def _gathers_rows(eqn: Any, own: Any) -> bool:
+def _gathers_rows(eqn: Any, aliases: Collection[Any]) -> bool:
     """Returns whether an equation gathers whole rows of a table."""
-    if eqn.primitive.name != "gather" or eqn.invars[0] is not own or not _is_computed(eqn.invars[1]):
+    if eqn.primitive.name != "gather" or not all(map(_is_computed, eqn.invars)) or eqn.invars[0] not in aliases:
         return False
     numbers = eqn.params["dimension_numbers"]
     return (
         tuple(numbers.collapsed_slice_dims) == (0,)
         and tuple(numbers.start_index_map) == (0,)
         and not numbers.operand_batching_dims
-        and tuple(eqn.params["slice_sizes"]) == (1, *own.aval.shape[1:])
+        and tuple(eqn.params["slice_sizes"]) == (1, *eqn.invars[0].aval.shape[1:])
     )
 
 
