@@ -6,6 +6,7 @@ the file is long: the sizes of its parts are compared with its own first.
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 import struct
@@ -13,7 +14,8 @@ import time
 import weakref
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -83,6 +85,57 @@ class Archive:
             raise damaged(self.file, f"variable {key!r} cannot be read: {error}") from error
         return array
 
+    def pieces(self, key: str, count: int) -> Iterator[NDArray[Any]]:
+        """Yields an array in pieces of so many rows; the last one comes when the checksum of all is right.
+
+        Raises:
+            CheckpointError: If it is damaged.
+        """
+        info, layout = self._members[member_of(key)], self.manifest.layouts[key]
+        try:
+            position = self._start_of(info)
+            header = bytearray(len(layout.header()))
+            _read_at(self._descriptor, memoryview(header), position)
+            if bytes(header) != layout.header():
+                raise ValueError("its header is not that of the dtype and shape that the file lists for it")
+            position, checksum = position + len(header), zlib.crc32(header)
+            # An array without rows has one piece, too.
+            for start in range(0, max(layout.shape[0], 1), count):
+                shape = min(count, layout.shape[0] - start), *layout.shape[1:]
+                piece: NDArray[Any] = np.empty(shape, layout.dtype)
+                values = _bytes_of(piece)
+                _read_at(self._descriptor, values, position)
+                position, checksum = position + len(values), zlib.crc32(values, checksum)
+                if start + count >= layout.shape[0] and checksum != info.CRC:
+                    raise ValueError(f"its checksum is {checksum:08x} instead of {info.CRC:08x}")
+                yield piece
+        except _UNREADABLE as error:
+            raise damaged(self.file, f"variable {key!r} cannot be read: {error}") from error
+
+    def rows(self, key: str, places: NDArray[np.int64]) -> NDArray[Any]:
+        """Returns some rows of an array, without the others; the checksum is not looked at.
+
+        Args:
+            key: Of the manifest.
+            places: Which rows, in ascending order.
+
+        Raises:
+            CheckpointError: If they cannot be read.
+        """
+        info, layout = self._members[member_of(key)], self.manifest.layouts[key]
+        found: NDArray[Any] = np.empty((places.size, *layout.shape[1:]), layout.dtype)
+        size = found.nbytes // max(places.size, 1)
+        ends = np.append(np.flatnonzero(np.diff(places) != 1) + 1, places.size) if places.size else places
+        values, begin = _bytes_of(found), 0
+        try:
+            first = self._start_of(info) + len(layout.header())
+            for end in ends.tolist():
+                _read_at(self._descriptor, values[begin * size : end * size], first + int(places[begin]) * size)
+                begin = end
+        except _UNREADABLE as error:
+            raise damaged(self.file, f"variable {key!r} cannot be read: {error}") from error
+        return found
+
     def _list_members(self, size: int) -> dict[str, zipfile.ZipInfo]:
         try:
             with open(self._descriptor, "rb", closefd=False) as raw, zipfile.ZipFile(raw) as archive:
@@ -130,13 +183,7 @@ class Archive:
 
     def _read_into(self, info: zipfile.ZipInfo, parts: list[memoryview]) -> None:
         """Fills `parts` with the bytes of a member, from its first on, and verifies their checksum."""
-        header = bytearray(_LOCAL_HEADER.size)
-        _read_at(self._descriptor, memoryview(header), info.header_offset)
-        signature, name, more = _LOCAL_HEADER.unpack(header)
-        if signature != b"PK\x03\x04":
-            raise ValueError(f"no part begins at byte {info.header_offset}")
-        # The lengths in the local header count: those of the archive's directory may be of other fields.
-        position, checksum = info.header_offset + len(header) + name + more, 0
+        position, checksum = self._start_of(info), 0
         for part in parts:
             for start in range(0, len(part), _PIECE):
                 piece = part[start : start + _PIECE]
@@ -145,6 +192,16 @@ class Archive:
                 position += len(piece)
         if checksum != info.CRC:
             raise ValueError(f"its checksum is {checksum:08x} instead of {info.CRC:08x}")
+
+    def _start_of(self, info: zipfile.ZipInfo) -> int:
+        """Returns where the bytes of a member begin."""
+        header = bytearray(_LOCAL_HEADER.size)
+        _read_at(self._descriptor, memoryview(header), info.header_offset)
+        signature, name, more = _LOCAL_HEADER.unpack(header)
+        if signature != b"PK\x03\x04":
+            raise ValueError(f"no part begins at byte {info.header_offset}")
+        # The lengths in the local header count: those of the archive's directory may be of other fields.
+        return info.header_offset + len(header) + name + more
 
 
 def damaged(file: str, why: str) -> CheckpointError:
@@ -180,22 +237,45 @@ def _bytes_of(array: NDArray[Any]) -> memoryview:
     return array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
 
 
-def write(file: str, step: int, arrays: Mapping[str, NDArray[Any]], extra: dict[str, Any]) -> None:
+@dataclass(frozen=True)
+class Pieces:
+    """An array that is written piece by piece, and never whole in memory.
+
+    Attributes:
+        layout: Of the whole array.
+        make: Returns the pieces, one after the other along the first axis.
+    """
+
+    layout: Layout
+    make: Callable[[], Iterable[NDArray[Any]]]
+
+
+def write(file: str, step: int, arrays: Mapping[str, NDArray[Any] | Pieces], extra: dict[str, Any]) -> None:
     """Writes a checkpoint, durably; a file that is there is replaced.
 
     Raises:
         OSError: If it cannot be written; then what was there is unchanged.
     """
-    layouts = {key: Layout(array.dtype, array.shape) for key, array in arrays.items()}
+    layouts = {
+        key: array.layout if isinstance(array, Pieces) else Layout(array.dtype, array.shape)
+        for key, array in arrays.items()
+    }
     metadata = _format.encode_manifest(Manifest(step, time.time(), layouts, extra))
     with _atomic.replacing(file) as target, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         # First, so that it can be read without the arrays.
         _add(archive, METADATA, len(metadata), [metadata])
         for key, array in arrays.items():
             header = layouts[key].header()
-            values = _bytes_of(array)
-            pieces = [values[start : start + _PIECE] for start in range(0, len(values), _PIECE)]
-            _add(archive, member_of(key), len(header) + array.nbytes, [header, *pieces])
+            data = itertools.chain([header], _values_of(array))
+            _add(archive, member_of(key), len(header) + layouts[key].nbytes, data)
+
+
+def _values_of(array: NDArray[Any] | Pieces) -> Iterator[memoryview]:
+    """Yields the bytes of an array."""
+    for whole in array.make() if isinstance(array, Pieces) else [array]:
+        values = _bytes_of(np.ascontiguousarray(whole))
+        for start in range(0, len(values), _PIECE):
+            yield values[start : start + _PIECE]
 
 
 def _add(archive: zipfile.ZipFile, name: str, size: int, data: Iterable[Any]) -> None:

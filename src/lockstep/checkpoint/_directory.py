@@ -25,6 +25,7 @@ from lockstep.checkpoint._listing import on_disk
 from lockstep.checkpoint._names import file_of, step_in, step_of
 from lockstep.checkpoint._pins import remove_unless_pinned
 from lockstep.checkpoint._state import CheckpointState, read_state, state_file, write_state
+from lockstep.checkpoint._table_files import sweep
 from lockstep.errors import CheckpointError
 
 _log = logging.getLogger("lockstep")
@@ -66,6 +67,7 @@ class Directory:
         # The new one is listed before an old one goes, which is listed until it has gone: whatever happens in between,
         # the list leads to a checkpoint, and no old one is forgotten.
         self._write_state(saved)
+        sweep(self._path, self._basename)
         if not excess:
             return
         for old in excess:

@@ -12,9 +12,10 @@ from typing import TypeVar
 
 from lockstep.checkpoint import _atomic
 from lockstep.checkpoint._archive import Archive
-from lockstep.checkpoint._names import SUFFIX, file_of, path_of, step_in, step_of
+from lockstep.checkpoint._names import SUFFIX, file_of, path_of, prefix_of, step_in, step_of
 from lockstep.checkpoint._source import exists, open_source
 from lockstep.checkpoint._state import read_state, state_file
+from lockstep.checkpoint._table_files import remove_tables
 from lockstep.checkpoint._tensorflow.bundle import INDEX, is_table
 from lockstep.checkpoint._tensorflow.directories import first_in
 from lockstep.errors import CheckpointError
@@ -72,10 +73,9 @@ def remove_checkpoint(checkpoint_prefix: str | os.PathLike[str]) -> None:
 
     Source: `tf.compat.v1.train.remove_checkpoint`.
     """
-    try:
+    with suppress(FileNotFoundError):
         os.unlink(file_of(checkpoint_prefix))
-    except FileNotFoundError:
-        return
+    remove_tables(prefix_of(checkpoint_prefix))
 
 
 def get_checkpoint_mtimes(checkpoint_prefixes: Iterable[str | os.PathLike[str]]) -> list[float]:

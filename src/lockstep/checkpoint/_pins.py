@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from lockstep.checkpoint import _atomic, _owners
 from lockstep.checkpoint._names import file_of, prefix_of
 from lockstep.checkpoint._owners import Life
+from lockstep.checkpoint._table_files import remove_tables
 from lockstep.checkpoint._tensorflow.bundle import is_bundle
 from lockstep.errors import CheckpointError
 
@@ -88,6 +89,7 @@ def remove_unless_pinned(prefix: str) -> bool:
         if not _lock(descriptor, fcntl.LOCK_EX) or name in _pinned_names(os.path.join(directory, _DIRECTORY)):
             return False
         os.unlink(file)
+        remove_tables(prefix)
         return True
     finally:
         os.close(descriptor)

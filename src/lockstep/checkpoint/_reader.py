@@ -15,10 +15,11 @@ from lockstep.checkpoint._archive import Archive
 from lockstep.checkpoint._format import DType
 from lockstep.checkpoint._listing import newest
 from lockstep.checkpoint._names import path_of, prefix_of, step_in
-from lockstep.checkpoint._source import dtypes_of, open_source, shapes_of
+from lockstep.checkpoint._source import ArchiveOfTables, dtypes_of, open_source, shapes_of
+from lockstep.checkpoint._tables import Tables
 from lockstep.checkpoint._tensorflow.bundle import GRAPH, Bundle
 from lockstep.checkpoint._tensorflow.objects import full_names
-from lockstep.errors import ArgumentError
+from lockstep.errors import ArgumentError, CheckpointError
 
 _TENSOR = ":0"
 _GLOBAL_STEP = "global_step"
@@ -164,6 +165,7 @@ class Checkpoint:
         time: When it was written, in seconds since the epoch.
         full_names: Of one of TensorFlow's: the name of each variable in its program, by its name in the checkpoint;
             they differ where objects were saved, as Keras does. `None` for one of lockstep's.
+        tables: What is read by rows, and is not among the arrays; `None` for what `load` and `load_newest` return.
     """
 
     prefix: str
@@ -172,6 +174,7 @@ class Checkpoint:
     extra: dict[str, Any]
     time: float
     full_names: Mapping[str, str] | None = None
+    tables: Tables | None = None
 
     TENSORFLOW: ClassVar[str] = "tensorflow"
     """The name in `extra` under which a converted checkpoint of TensorFlow says what it was."""
@@ -207,6 +210,38 @@ def _load_bundle(prefix: str, bundle: Bundle) -> Checkpoint:
     step = int(counted.item()) if counted is not None and counted.size == 1 else step_in(prefix) or 0
     known = {name: names.get(name, name) for name in arrays}
     return Checkpoint(prefix, step, arrays, {}, bundle.time(), known)
+
+
+def load_by_rows(prefix: str | os.PathLike[str]) -> Checkpoint:
+    """Reads a checkpoint as `load` does, but leaves tables in their files, of which it verifies every part, too.
+
+    Raises:
+        CheckpointError: If it is not there, or is damaged.
+    """
+    source = open_source(prefix)
+    if not isinstance(source, ArchiveOfTables):
+        return load(prefix)
+    with source:
+        source.tables.verify()
+        arrays = {key: source.read(key) for key in source.own}
+    manifest = source.manifest
+    return Checkpoint(prefix_of(prefix), manifest.step, arrays, manifest.extra, manifest.time, tables=source.tables)
+
+
+def has_tables(prefix: str | os.PathLike[str]) -> bool:
+    """Returns whether a checkpoint has tables that are read by rows; one that cannot be read has none."""
+    try:
+        source = open_source(prefix)
+    except CheckpointError:
+        return False
+    if isinstance(source, Archive):
+        source.close()
+    return isinstance(source, ArchiveOfTables)
+
+
+def load_newest_by_rows(directory: str | os.PathLike[str], strict: bool = False) -> Checkpoint | None:
+    """Reads the newest checkpoint of a directory as `load_newest` does, with `load_by_rows`."""
+    return newest(directory, load_by_rows, strict=strict)
 
 
 def load_newest(directory: str | os.PathLike[str], strict: bool = False) -> Checkpoint | None:

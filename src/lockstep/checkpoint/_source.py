@@ -2,13 +2,44 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
+from typing import Any
 
-from lockstep.checkpoint._archive import Archive
+from numpy.typing import NDArray
+
+from lockstep.checkpoint._archive import Archive, damaged
 from lockstep.checkpoint._format import DType
 from lockstep.checkpoint._names import file_of, path_of, prefix_of
+from lockstep.checkpoint._table_files import TABLES, TableRecord
+from lockstep.checkpoint._tables import Tables
 from lockstep.checkpoint._tensorflow.bundle import INDEX, Bundle, is_bundle
+
+
+class ArchiveOfTables(Archive):
+    """The file of a checkpoint with tables beside it, whose manifest lists them among its own arrays.
+
+    Attributes:
+        tables: The tables.
+
+    Raises:
+        CheckpointError: If one of the files is not there, or not whole.
+    """
+
+    def __init__(self, file: str) -> None:
+        super().__init__(file)
+        try:
+            record = TableRecord.from_json(self.manifest.extra[TABLES])
+        except ValueError as error:
+            raise damaged(file, str(error)) from error
+        self.own = tuple(self.manifest.layouts)
+        self.tables = Tables(prefix_of(file), record)
+        self.manifest = dataclasses.replace(self.manifest, layouts={**self.manifest.layouts, **self.tables.layouts})
+
+    def read(self, key: str) -> NDArray[Any]:
+        """Returns an array of the manifest; a table is put together of all its rows."""
+        return self.tables.read(key) if key in self.tables else super().read(key)
 
 
 def open_source(prefix: str | os.PathLike[str]) -> Archive | Bundle:
@@ -23,7 +54,11 @@ def open_source(prefix: str | os.PathLike[str]) -> Archive | Bundle:
         for name in (path, path.removesuffix(INDEX)):
             if is_bundle(name):
                 return Bundle(name)
-    return Archive(file_of(prefix))
+    archive = Archive(file_of(prefix))
+    if TABLES not in archive.manifest.extra:
+        return archive
+    archive.close()
+    return ArchiveOfTables(file_of(prefix))
 
 
 def shapes_of(source: Archive | Bundle) -> Mapping[str, tuple[int, ...]]:

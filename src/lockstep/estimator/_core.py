@@ -41,7 +41,7 @@ from lockstep.estimator._run_config import RunConfig
 from lockstep.estimator._tensorflow_checkpoint import translate
 from lockstep.estimator._types import Strategy
 from lockstep.estimator._warm_start import WarmStartSettings, warm_start_values
-from lockstep.estimator._weights import hold_checkpoint, load_weights
+from lockstep.estimator._weights import TabledValues, hold_checkpoint, load_weights
 
 _log = logging.getLogger("lockstep")
 
@@ -157,7 +157,12 @@ class EstimatorCore:
 
     def first_values(self, compiled: CompiledModelFn, path: str | None) -> Values:
         """Returns the values in a checkpoint; without one new values, after the warm start if there is one."""
-        return self.first_values_of(compiled.variables) if path is None else restore(compiled.variables, path)
+        return dict(self.first_values_of(compiled.variables) if path is None else restore(compiled.variables, path))
+
+    def first_values_by_rows(self, compiled: CompiledModelFn, path: str | None) -> Mapping[str, np.ndarray]:
+        """Returns first values likewise, of which a checkpoint's tables are read when they are asked for."""
+        variables = compiled.variables
+        return self.first_values_of(variables) if path is None else restore(variables, path, by_rows=True)
 
     @property
     def has_first_weights(self) -> bool:
@@ -299,6 +304,10 @@ class CompiledModelFn:
         """Returns the training step in two parts, gradients and update, for a batch that is not divided."""
         return self._steps().parts()
 
+    def batch_step(self, state: Mapping[str, Any], data: Data) -> tuple[Any, Any]:
+        """Computes a step of a batch that is not divided, to be traced: (outputs, state)."""
+        return self._steps().batch_step(state, data)
+
     @cached_property
     def program(self) -> ModelProgram:
         """Returns the compiled step."""
@@ -323,14 +332,14 @@ class CompiledModelFn:
         return [hook for name in _HOOKS[self.mode] for hook in getattr(spec, name, None) or ()]
 
 
-def restore(variables: Variables, path: str) -> Values:
-    """Returns the variables in a checkpoint; local ones get new values."""
+def restore(variables: Variables, path: str, by_rows: bool = False) -> Mapping[str, np.ndarray]:
+    """Returns the variables in a checkpoint; local ones get new values, and tables may stay in their files."""
     # Pinned: a training that goes on meanwhile keeps only the newest few, and must not delete this one.
     with hold_checkpoint(path):
-        return restore_loaded(variables, load_weights(path))
+        return restore_loaded(variables, load_weights(path, by_rows))
 
 
-def restore_loaded(variables: Variables, loaded: checkpoint.Checkpoint) -> Values:
+def restore_loaded(variables: Variables, loaded: checkpoint.Checkpoint) -> Mapping[str, np.ndarray]:
     """Returns the variables in a loaded checkpoint; local ones get new values.
 
     Raises:
@@ -340,28 +349,35 @@ def restore_loaded(variables: Variables, loaded: checkpoint.Checkpoint) -> Value
     if loaded.full_names is not None:
         loaded = translate(variables, loaded)
     path, arrays = loaded.prefix, loaded.arrays
+    tables = {} if loaded.tables is None else loaded.tables.layouts
+    kept: dict[str, str] = {}
     _log.info("Restoring parameters from %s", path)
     # Metrics and loss averages start anew in each run, so no checkpoint holds them.
     local = {key for key, entry in variables.entries.items() if entry.local}
-    fresh = variables.initial_values() if local else {}
+    # One by one: of a large table nobody needs the first values.
+    fresh = FirstValues(variables.entries)
     values: Values = {}
     for key, entry in variables.entries.items():
         if key in local:
             values[key] = fresh[key]
             continue
-        if key not in arrays:
+        if key not in arrays and key not in tables:
             raise CheckpointError(
                 f"A checkpoint must hold every variable of the model_fn. {path} lacks {key} ({entry}); it holds "
-                f"{', '.join(sorted(given.arrays)[:8])}... Train this model in another model_dir, with "
+                f"{', '.join(sorted({*given.arrays, *tables})[:8])}... Train this model in another model_dir, with "
                 "WarmStartSettings(ckpt_to_initialize_from=...) to take over what fits."
             )
-        if arrays[key].shape != entry.shape:
+        shape = tables[key].shape if key in tables else arrays[key].shape
+        if shape != entry.shape:
             raise CheckpointError(
                 f"A checkpoint must hold variables of the model_fn's shapes. {path} has {key} with "
-                f"{arrays[key].shape}; the model_fn makes it {entry.shape}. Use another model_dir."
+                f"{shape}; the model_fn makes it {entry.shape}. Use another model_dir."
             )
-        values[key] = np.asarray(arrays[key]).astype(entry.dtype, copy=False)
-    return values
+        if key in tables:
+            kept[key] = entry.dtype
+        else:
+            values[key] = np.asarray(arrays[key]).astype(entry.dtype, copy=False)
+    return values if loaded.tables is None else TabledValues(values, loaded.tables, kept)
 
 
 def global_step_of(path: str | None) -> int:

@@ -13,10 +13,11 @@ from lockstep._nest import map_structure
 from lockstep._text import Words
 from lockstep._types import Array, PyTree
 from lockstep.errors import ArgumentError
+from lockstep.estimator._evaluation.by_rows import program_and_state
 from lockstep.estimator._input_fns.source import Input
 from lockstep.estimator._session import AloneSignals, HookRunner, Session
-from lockstep.estimator._state import VariableState
 from lockstep.estimator._types import InputFn
+from lockstep.estimator._weights import is_by_rows
 
 if TYPE_CHECKING:
     from lockstep.estimator._core import EstimatorCore
@@ -27,23 +28,25 @@ def predict_batches(
 ) -> Iterator[Any]:
     """Yields the predictions of one batch after another; see `Estimator.predict`."""
     replicas = core.first_device_replicas()
-    input = Input(input_fn, "infer", replicas, False, core.params, core.config)
+    by_rows = is_by_rows(path)
+    input = Input(input_fn, "infer", replicas, False, core.params, core.config, on_host=by_rows)
     compiled = core.compile("infer", replicas, input)
     keys = _select_keys(compiled.spec.predictions, wanted)
     hooks = [*hooks, *(compiled.spec.prediction_hooks or ())]
     compiled.begin(hooks)
     compiled.request_outputs(hooks)
-    state = VariableState(compiled.program, core.first_values(compiled, path))
+    values = core.first_values_by_rows(compiled, path) if by_rows else core.first_values(compiled, path)
+    program, state = program_and_state(compiled, values, input.source)
     session = Session(compiled, state, state.global_step, True, AloneSignals())
     runner = HookRunner(hooks, session, True, lambda outputs: None)
     runner.create()
-    feed = Feed(input.source, compiled.program, replicas.runtime, None, at_most=True)
+    feed = Feed(input.source, program, replicas.runtime, None, at_most=True)
     # Not the engine's loop, which runs ahead of its caller: a batch is computed when the program asks for it, so an
     # endless input_fn does, as in TensorFlow.
     with feed.epoch(state.shapes()) as batches:
         for number, batch in enumerate(batches):
             runner.before(number, 1)
-            outputs, after = compiled.program.run(state.take(), batch)
+            outputs, after = program.run(state.take(), batch)
             state.give(after)
             stops = runner.after(number, outputs)
             predictions = _on_host(outputs.last["predictions"])

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import math
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from lockstep._engine.step.batches import Outputs
 from lockstep._engine.step.protocol import Program
 from lockstep._engine.step.replicas import Replicas
 from lockstep.errors import ArgumentError, CheckpointError, Preempted, UnsupportedError
-from lockstep.estimator._core import CompiledModelFn, Values, restore_loaded
+from lockstep.estimator._core import CompiledModelFn, restore_loaded
 from lockstep.estimator._data_position import InputState, RestoredPosition
 from lockstep.estimator._hooks import (
     CheckpointSaverHook,
@@ -168,11 +168,23 @@ class Training:
         """Returns the step program."""
         return compiled.program
 
-    def _new_values(self, compiled: CompiledModelFn) -> Values:
+    def _load_newest(self, strict: bool) -> checkpoint.Checkpoint | None:
+        """Reads the newest checkpoint that is not damaged."""
+        return checkpoint.load_newest(self._core.model_dir, strict=strict)
+
+    def _contents(
+        self, compiled: CompiledModelFn, state: VariableState, prefix: str, step: int
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns the variables for a checkpoint, and JSON beside them; called on the chief alone but for shards."""
+        # Gathering sharded state is collective.
+        is_needed = self._runtime.is_chief or state.is_sharded
+        return state.local(compiled.variables.checkpoint_keys()) if is_needed else {}, {}
+
+    def _new_values(self, compiled: CompiledModelFn) -> Mapping[str, np.ndarray]:
         """Returns first values, where there is no checkpoint."""
         return self._core.first_values(compiled, None)
 
-    def _state_of(self, compiled: CompiledModelFn, program: Any, values: Values) -> VariableState:
+    def _state_of(self, compiled: CompiledModelFn, program: Any, values: Mapping[str, np.ndarray]) -> VariableState:
         """Returns the state with these first values."""
         return VariableState(program, values)
 
@@ -202,7 +214,7 @@ class Training:
         loaded = None
         if runtime.is_chief:
             strict = environment.env_flag(_STRICT, _STRICT_MEANING, default=False)
-            loaded = checkpoint.load_newest(self._core.model_dir, strict=strict)
+            loaded = self._load_newest(strict)
             if loaded is not None:
                 progress.mark("restored")
         position = RestoredPosition(program, runtime.is_chief, loaded)
@@ -318,8 +330,7 @@ class Training:
         self._runtime.check_current()
         # NaN weights must not replace good ones: hooks that check losses lazily do so now, on all workers alike.
         self._runner.settle()
-        # Gathering sharded state is collective.
-        values = state.local(compiled.variables.checkpoint_keys()) if self._runtime.is_chief or state.is_sharded else {}
+        values, about = self._contents(compiled, state, os.path.join(directory, f"{basename}-{step}"), step)
         if not self._runtime.is_chief:
             return os.path.join(directory, f"{basename}-{step}")
         if key not in self._stores:
@@ -330,7 +341,7 @@ class Training:
             )
         store = self._stores[key]
         with self._defer_save_errors():
-            store.save(step, {**values, **arrays}, extra)
+            store.save(step, {**values, **arrays}, {**extra, **about})
             # Else it is written in the background, and its error comes with a later step.
             if self._waits:
                 store.wait()

@@ -11,6 +11,7 @@ from typing import Any
 import lockstep as ls  # Above Keras: it chooses Keras' JAX backend.
 
 # isort: split
+import jax
 import jax.numpy as jnp
 import keras
 import numpy as np
@@ -32,6 +33,10 @@ def coordinate(folder: Path, strategy: Any, held_at: int) -> None:
         optimizer = keras.optimizers.Adam(0.01)
         optimizer.build([weight])
         seen = keras.metrics.Sum()
+        # Of which workers have rows alone: 1.2 MiB.
+        table = keras.Variable(np.zeros((20_000, 16), "float32"), name="table")
+        counting = keras.optimizers.SGD(1.0)
+        counting.build([table])
     coordinator = coordination.ClusterCoordinator(strategy)
     iterator = iter(coordinator.create_per_worker_dataset(elements))
 
@@ -43,6 +48,7 @@ def coordinate(folder: Path, strategy: Any, held_at: int) -> None:
         for _ in range(20):  # Long enough to be killed in the midst of it.
             value = jnp.tanh(value @ weight.value)
         optimizer.apply([jnp.ones_like(weight.value) * jnp.mean(value)], [weight])
+        counting.apply([jax.grad(lambda rows: -jnp.sum(jnp.take(rows, batch, axis=0)))(table.value)], [table])
         seen.update_state(jnp.sum(batch))
         return jnp.sum(batch)
 
@@ -60,6 +66,7 @@ def coordinate(folder: Path, strategy: Any, held_at: int) -> None:
         "sums": [int(result.fetch()) for result in results],
         "seen": float(np.asarray(seen.result())),
         "weight": float(np.sum(np.asarray(weight))),
+        "rows": np.asarray(table)[: STEPS * BATCH].mean(axis=1).tolist(),
     }
     (folder / "found.json").write_text(json.dumps(found))
 

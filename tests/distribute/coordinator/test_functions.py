@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import lockstep as ls
+from lockstep._engine.keras.servers.tables import TablePolicy, tables_by
 from lockstep.distribute.coordinator import ClusterCoordinator, PerWorkerValues, RemoteValue
 from lockstep.distribute.experimental import partitioners
 from lockstep.errors import ArgumentError, CancelledError, EndOfDataError, UnsupportedError
@@ -67,6 +69,23 @@ def test_variables_are_read_and_written_here_and_there(coordinator: ClusterCoord
     variable.assign(np.full((4, 3), 2.0))
     assert coordinator.schedule(add).fetch() == 12 * 12
     np.testing.assert_array_equal(variable.numpy(), np.full((4, 3), 12.0))
+
+
+def test_a_table_that_no_worker_can_have_whole_is_refused_by_name(coordinator: ClusterCoordinator) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # As in the scope of a strategy whose coordinator is a task of the cluster.
+    with coordinator.strategy.scope(), tables_by(TablePolicy()):
+        model = keras.Sequential([keras.Input((2,), dtype="int32"), keras.layers.Embedding(50_000_000, 16)])
+
+    def step(ids: Any) -> Any:
+        return jnp.mean(model(ids))
+
+    with pytest.raises(
+        UnsupportedError, match=r"embeddings' of float32\[50000000, 16\] .*Model.fit of the same program"
+    ):
+        coordinator.schedule(step, args=(np.zeros((4, 2), np.int32),))
+    # In KiB, of 3 GiB.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1_000_000
 
 
 def test_effects_of_functions_that_run_at_the_same_time_add_up(coordinator: ClusterCoordinator) -> None:

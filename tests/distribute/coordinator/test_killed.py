@@ -31,6 +31,9 @@ def _check_once(found: dict[str, Any]) -> None:
     assert found["counters"] == [[STEPS] * 3] * 4
     assert found["iterations"] == STEPS
     assert found["seen"] == sum(found["sums"])
+    # A batch of successive numbers is known by its sum.
+    batches = [(total - sum(range(BATCH))) // BATCH**2 for total in found["sums"]]
+    assert found["rows"] == [float(batches.count(n // BATCH)) for n in range(STEPS * BATCH)]
 
 
 @pytest.mark.parametrize("program", ["server", "same program"])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import lockstep as ls
 # 1.1 MiB of float32, and 1.2 MiB of the weights of a linear model.
 ROWS, COLUMNS, BUCKETS = 18_000, 16, 320_000
 EXAMPLES, BATCH = 96, 8
+METRICS = "metrics.json"
 
 
 def input_fn() -> Any:
@@ -106,15 +108,21 @@ TABLES = {
 }
 
 
-def train_case(name: str, model_dir: Path, strategy: Any = None) -> dict[str, np.ndarray]:
-    """Trains a case in two calls, the second from a checkpoint; returns what the last one holds."""
+def train_case(
+    name: str, model_dir: Path, strategy: Any = None, steps: Sequence[int] = (8, 14)
+) -> dict[str, np.ndarray]:
+    """Trains a case in several calls, each from a checkpoint, and evaluates it; returns what the last one holds."""
     config = tf.estimator.RunConfig(
         str(model_dir), tf_random_seed=3, train_distribute=strategy, save_checkpoints_steps=7
     )
     made = CASES[name](config)
-    made.train(input_fn, max_steps=8)
-    made.train(input_fn, max_steps=14)
-    return last_values(model_dir) if config.is_chief else {}
+    for step in steps:
+        made.train(input_fn, max_steps=step)
+    if not config.is_chief:
+        return {}
+    metrics = {key: float(value) for key, value in made.evaluate(input_fn, steps=3).items()}
+    (model_dir / METRICS).write_text(json.dumps(metrics))
+    return last_values(model_dir)
 
 
 def last_values(model_dir: Path) -> dict[str, np.ndarray]:
@@ -124,17 +132,18 @@ def last_values(model_dir: Path) -> dict[str, np.ndarray]:
 
 
 def main() -> None:
-    """Trains all cases, but for those that a mode refuses; servers serve until the chief has ended."""
+    """Trains all cases, but for those that a mode refuses, or one; servers serve until the chief has ended."""
     folder, mode, parts = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    only, steps = sys.argv[4:5], [int(step) for step in sys.argv[5:]] or (8, 14)
     options: dict[str, Any] = {"mode": "sync"} if mode == "sync" else {"staleness": 0}
     partitioner = ls.distribute.experimental.partitioners.FixedShardsPartitioner(parts) if parts else None
     strategy: Any = ls.distribute.ParameterServerStrategy(variable_partitioner=partitioner, **options)
     if ls.cluster_resolver.TFConfigClusterResolver().task_type == "ps":
         strategy._servers.job.serve_until_end()
         return
-    for name in CASES:
+    for name in only or CASES:
         if mode == "sync" or name != "replicas":
-            train_case(name, folder / name, strategy)
+            train_case(name, folder / name, strategy, steps)
 
 
 if __name__ == "__main__":

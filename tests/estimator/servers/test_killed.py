@@ -47,6 +47,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str,
     [
         *(("worker 1", "adam"), ("ps 1", "adam"), ("ps 1", "sgd"), ("worker 0", "adam")),
         *(("worker 1", "replicas"), ("ps 1", "replicas"), ("worker 1", "table"), ("ps 1", "table")),
+        ("worker 0", "table"),
     ],
 )
 def test_the_last_checkpoint_has_the_same_bits(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,7 +27,7 @@ from lockstep.estimator._servers.tables import TableOptions, constant_of, row_in
 from lockstep.estimator._servers.training import make_input
 from lockstep.estimator._servers.update import ServedUpdate, served_update
 from lockstep.estimator._training import TrainRequest
-from tests.estimator.servers.table_cases import CASES, TABLES, input_fn, last_values, train_case
+from tests.estimator.servers.table_cases import CASES, METRICS, TABLES, input_fn, last_values, train_case
 from tests.support.cluster import ROOT, environment
 
 # Workers besides the chief, servers, the mode, and the shards of the partitioner.
@@ -33,8 +35,9 @@ _JOBS = {"few": (1, 1, "sync", 0), "many": (2, 2, "sync", 3), "one after another
 _MIB = 700.0
 
 
-def _run(module: str, workers: int, servers: int, *arguments: str) -> None:
+def _run(module: str, workers: int, servers: int, *arguments: str, evaluator: bool = False) -> None:
     command = [sys.executable, "-m", "lockstep._launch", "run", "--chief", f"--workers={workers}", f"--ps={servers}"]
+    command += ["--evaluator"] if evaluator else []
     done = subprocess.run(
         [*command, "-m", module, *arguments], cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=400
     )
@@ -58,17 +61,47 @@ def test_checkpoints_are_those_of_one_device(tmp_path: Path) -> None:
             np.testing.assert_array_equal(many[key], few[key], err_msg=f"{case}: {key}")
             for job, values in others.items():
                 np.testing.assert_allclose(values[key], value, rtol=2e-5, atol=2e-6, err_msg=f"{case}, {job}: {key}")
+        metrics = {job: _metrics(tmp_path / job / case) for job in ("alone", "few", "many")}
+        assert metrics["few"] == metrics["many"]
+        assert metrics["few"] == pytest.approx(metrics["alone"], rel=1e-4), case
+
+
+def _metrics(model_dir: Path) -> dict[str, float]:
+    return json.loads((model_dir / METRICS).read_text())
+
+
+@pytest.mark.cluster
+def test_checkpoints_fit_any_number_of_servers_and_none(tmp_path: Path) -> None:
+    case = "Adam"
+    alone, servers, others, last = (tmp_path / name for name in ("alone", "servers", "others", "last"))
+    train_case(case, alone / case, steps=[8])
+    # Whole tables, as one device writes them and as servers' chiefs have written them.
+    shutil.copytree(alone, servers)
+    _run("tests.estimator.servers.table_cases", 1, 2, str(servers), "sync", "0", case, "14")
+    for folder in (others, last):
+        shutil.copytree(servers, folder)
+    _run("tests.estimator.servers.table_cases", 1, 3, str(others), "sync", "0", case, "20")
+    expected = train_case(case, alone / case, steps=[14, 20])
+    for values in (train_case(case, last / case, steps=[20]), last_values(others / case)):
+        assert values.keys() == expected.keys()
+        for key, value in expected.items():
+            np.testing.assert_allclose(values[key], value, rtol=2e-5, atol=2e-6, err_msg=key)
 
 
 @pytest.mark.cluster
 def test_a_table_of_50_million_rows_takes_the_memory_of_those_in_use(tmp_path: Path) -> None:
-    _run("tests.estimator.servers.large_table", 1, 2, str(tmp_path))
-    for task in ("chief 0", "worker 0", "ps 0", "ps 1"):
-        peak, *losses = (tmp_path / task).read_text().split(maxsplit=2)
-        assert float(peak) < _MIB, f"{task}: {peak} MiB"
-        if task == "chief 0":
-            first, last = (float(loss.strip("[] ")) for loss in losses)
-            assert last < 0.1 * first
+    _run("tests.estimator.servers.large_table", 1, 2, str(tmp_path), evaluator=True)
+    tasks = ("chief 0", "worker 0", "ps 0", "ps 1", "evaluator 0")
+    found = {task: json.loads((tmp_path / task).read_text()) for task in tasks}
+    peaks = {task: each["peak"] for task, each in found.items()}
+    assert max(peaks.values()) < _MIB, peaks
+    chief = found["chief 0"]
+    first, *_, last = chief["losses"]
+    assert last < 0.1 * first
+    assert chief["metrics"]["global_step"] == 40
+    assert chief["metrics"] == chief["own metrics"] == found["evaluator 0"]["metrics"]
+    np.testing.assert_allclose(chief["predicted"], 1, atol=0.5)
+    assert sum(file.stat().st_size for file in (tmp_path / "model").rglob("*.npz")) < 10 << 20
 
 
 def _update_of(made: Any, read: Callable[[], Any], lazy: bool = False) -> tuple[ServedUpdate, Any]:

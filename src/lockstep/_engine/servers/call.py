@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from lockstep._engine.runtime.limits import Limits
-from lockstep._engine.servers import cuts
+from lockstep._engine.servers import cuts, table_files
 from lockstep._engine.servers.connection import checked
 from lockstep._engine.servers.coordinator import Coordinator, Epoch, Report
 from lockstep._engine.servers.messages import Array, Message, Superseded
@@ -363,6 +363,20 @@ class Call:
                 return self.restore(self._cut.directory)
             except Superseded:
                 continue  # Another one has gone meanwhile.
+
+    def save_tables(self, directory: str, step: int, arrays: table_files.TableArrays) -> list[table_files.FileInfo]:
+        """Has all servers write their rows of tables into a directory that the chief reaches, too.
+
+        Raises:
+            CheckpointError: If a server cannot write, or has written elsewhere.
+            Superseded: If a server has lost its state.
+        """
+        return table_files.save(self._place.group, directory, step, arrays)
+
+    def load_tables(self, directory: str, files: Sequence[str], arrays: table_files.TableArrays) -> None:
+        """Has all servers take their rows of tables from files that `save_tables` has written, with any servers."""
+        facts = {"directory": directory, "files": list(files), "tables": {n: list(k) for n, k in arrays.items()}}
+        self._place.group.ask_all(Message("load tables", facts))
 
     def assign(self, name: str, value: Array) -> None:
         """Sets a whole variable, or a slot of it by "name/slot", on the servers."""

@@ -40,19 +40,29 @@ def write(group: ServerGroup, directory: str, step: int, extra: Any) -> Cut:
     Raises:
         CheckpointError: If a server cannot write, such as on a disk that is full.
     """
+    infos = have_written(group, Message("cut", {"directory": directory, "step": step}), directory)
+    manifest = {"layout": group.layout.to_json(), "step": step, "servers": infos, "extra": extra}
+    _write_whole(Path(directory) / MANIFEST, json.dumps(manifest))
+    return Cut(directory, step, extra, manifest)
+
+
+def have_written(group: ServerGroup, message: Message, directory: str) -> list[Any]:
+    """Has all servers write their shards into a directory; returns what each says of its file.
+
+    Raises:
+        CheckpointError: If a server cannot write, such as on a disk that is full.
+    """
     os.makedirs(directory, exist_ok=True)
     infos: list[Any] = []
     for link in group.links:
-        answer = group.ask(link, Message("cut", {"directory": directory, "step": step}), refusals=False)
+        answer = group.ask(link, message, refusals=False)
         if answer.kind == "error":
             raise CheckpointError(
                 f"Every server must be able to write its shards. {link.task} cannot, into {directory}: "
                 f"{answer.facts.get('message')}. Make room there, or choose another directory."
             )
         infos.append(answer.facts["info"])
-    manifest = {"layout": group.layout.to_json(), "step": step, "servers": infos, "extra": extra}
-    _write_whole(Path(directory) / MANIFEST, json.dumps(manifest))
-    return Cut(directory, step, extra, manifest)
+    return infos
 
 
 def read(directory: str) -> Cut:

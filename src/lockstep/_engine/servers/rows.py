@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from lockstep._engine.runtime.buffers import Scratch
 from lockstep._engine.servers.compiled import Programs, bucket, coarse_bucket, load, padded
 from lockstep._engine.servers.layout import Shard, Variable, dtype_of
 from lockstep._types import Array
+from lockstep.checkpoint.internal import ArrayLayout, piece_rows
 from lockstep.errors import ArgumentError
 
 # The steps are counted from 0; a row's count is below this in int32 after 20 years of 3 steps a second.
@@ -280,21 +281,58 @@ class Table:
 
     def load_state(self, state: dict[str, Array]) -> None:
         """Takes rows of a `state`, of which those of other servers are left out."""
-        ids = np.asarray(state["ids"])
-        own = np.zeros(ids.size, bool)
-        for shard in self.shards:
-            own |= (ids >= shard.start) & (ids < shard.stop)
-        ids = ids[own]
-        places = np.arange(self.count, self.count + ids.size)
+        own, places = self._add(np.asarray(state["ids"]))
         for i, array in enumerate(self.arrays):
             array[places] = state[f"array{i}"].view(array.dtype)[own]
         if self.program.movement:
             self.pushed[places] = state["pushed"][own]
             self.at[places] = state["at"][own]
         self.begin = int(state["begin"])
+
+    def load_rows(self, ids: Array, arrays: Sequence[Array]) -> None:
+        """Takes rows as `read_rows` has returned them, from now on; those of other servers are left out."""
+        own, places = self._add(ids)
+        for array, values in zip(self.arrays, arrays, strict=True):
+            array[places] = values[own]
+        if self.program.movement:
+            self.pushed[places] = self.at[places] = self._programs.rates[self.key].stop
+
+    def _add(self, ids: Array) -> tuple[Array, Array]:
+        """Makes room for rows; returns which of them are this server's and were not there, and their places."""
+        own = np.zeros(ids.size, bool)
+        for shard in self.shards:
+            own |= (ids >= shard.start) & (ids < shard.stop)
+        # A request that is sent again, on a new connection, finds its rows there.
+        own[own] = self._index.take(self.local(ids[own])) == 0
+        ids = ids[own]
+        places = np.arange(self.count, self.count + ids.size)
         self.ids[places] = ids
         self._index[self.local(ids)] = places + 1
         self.count += ids.size
+        return own, places
+
+    def kept_ids(self) -> Iterator[Array]:
+        """Yields the ids of rows that are not what they begin with, in ascending order, piece by piece."""
+        size = piece_rows(ArrayLayout(self.arrays[0].dtype, self.arrays[0].shape))
+        for shard in self.shards:
+            for start in range(shard.start, shard.stop, size):
+                ids = np.arange(start, min(start + size, shard.stop))
+                yield ids if self._has_moved else ids[self._index.take(self.local(ids)) > 0]
+
+    @property
+    def kept_count(self) -> int:
+        """The number of rows in `kept_ids`."""
+        return self.length if self._has_moved else self.count
+
+    @property
+    def _has_moved(self) -> bool:
+        """Whether rows that nobody has touched are not what they begin with any more."""
+        movement = self.program.movement
+        return movement is not None and not movement.rests_when_new and self._programs.rates[self.key].stop > self.begin
+
+    def read_rows(self, which: int, ids: Array) -> Array:
+        """Returns rows of value (0) or a slot (1, ...) as they are now; makes nothing that has not been touched."""
+        return self._read(which, ids)
 
     @property
     def resident(self) -> int:

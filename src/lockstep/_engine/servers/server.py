@@ -66,6 +66,8 @@ class ServerService:
             "assign": self._assign,
             "cut": self._cut,
             "restore": self._restore,
+            "save tables": self._save_tables,
+            "load tables": self._load_tables,
             "report": self._report,
         }
 
@@ -181,6 +183,20 @@ class ServerService:
             self._generation = int(f["generation"])
             self.state.restore(str(f["directory"]), f["manifest"], self._generation)
         return Message("restored")
+
+    def _save_tables(self, message: Message) -> Message:
+        if self._spec is None:
+            return Message("superseded")
+        f = message.facts
+        info = self.state.save_tables(str(f["directory"]), int(f["step"]), f["tables"])
+        return Message("tables", {"info": info.to_json()})
+
+    def _load_tables(self, message: Message) -> Message:
+        if self._spec is None:
+            return Message("superseded")
+        f = message.facts
+        self.state.load_tables(str(f["directory"]), f["files"], f["tables"])
+        return Message("loaded")
 
     def _report(self, message: Message) -> Message:
         del message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Hashable, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from lockstep._engine.servers import cut as cuts
+from lockstep._engine.servers import table_files
 from lockstep._engine.servers.compiled import Programs
 from lockstep._engine.servers.dense import Dense
 from lockstep._engine.servers.journal import Journal
@@ -17,6 +19,7 @@ from lockstep._engine.servers.layout import Layout
 from lockstep._engine.servers.requests import CutInfo, JobSpec, Pull, Push, Reply
 from lockstep._engine.servers.rows import Table
 from lockstep._engine.servers.shares import Sum, check_push, sum_of
+from lockstep._engine.servers.table_files import FileInfo
 from lockstep._types import JSON, Array
 from lockstep.errors import MismatchError, PeerError, UnsupportedError
 
@@ -445,6 +448,35 @@ class ServerState:
             self._journal = Journal(int(facts["journal first"]), mine.array("journal"))
         else:
             self._journal = Journal(self._version)
+
+    def save_tables(self, directory: str, step: int, arrays: Mapping[str, Sequence[str]]) -> FileInfo:
+        """Writes the server's rows of tables into a directory, as they are now; see `table_files.write`.
+
+        Args:
+            directory: Of the checkpoint's tables.
+            step: Of the checkpoint.
+            arrays: By table: the names of its value and its slots, in this order.
+
+        Raises:
+            CheckpointError: If they cannot be written.
+        """
+        with self._changed:
+            spec = self._opened()
+            path = os.path.join(directory, f"rows_{self.server}_of_{spec.layout.num_servers}.npz")
+            tables = {name: (table, arrays[name]) for name, table in self._tables.items() if name in arrays}
+            return table_files.write(path, step, tables, spec.initializers)
+
+    def load_tables(self, directory: str, files: Sequence[str], arrays: Mapping[str, Sequence[str]]) -> None:
+        """Takes the server's rows of tables, from files that any number of servers has written.
+
+        Raises:
+            CheckpointError: If one cannot be read.
+        """
+        with self._changed:
+            self._opened()
+            for name, keys in arrays.items():
+                if name in self._tables:
+                    table_files.load([os.path.join(directory, f) for f in files], self._tables[name], keys)
 
     def report(self) -> dict[str, Any]:
         """Returns the server's counters: tickets, duplicates, staleness, bytes."""

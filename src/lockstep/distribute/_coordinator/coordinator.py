@@ -217,7 +217,7 @@ class ClusterCoordinator:
         plan = make_plan(str(next(self._plan_numbers)), name, traced.division, traced.avals, traced.arguments, pieces)
         for server, program in plan.programs.items():
             code = np.frombuffer(program.code, np.uint8)
-            self._servers.ask(server, "define", {"code": code}, program=program.id, names=list(program.names))
+            self._servers.ask(server, "define", {"code": code}, **program.facts())
         return plan
 
     def _demand_program_thread(self, name: str) -> None:

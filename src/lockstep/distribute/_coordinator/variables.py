@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lockstep._engine.keras.servers.deferred import defer, held_value
+from lockstep._engine.keras.servers.tables import WHOLE_BYTES, Table, nbytes
 from lockstep._engine.servers.closures.dispatch import ServerClient
 from lockstep._engine.servers.closures.division import Effect
 from lockstep._engine.servers.closures.placement import Partition, Placement, Shape, join_pieces
@@ -56,9 +57,14 @@ class ServedVariables:
         return [self._placement.pieces[self._served[id(v)].shape.name] for v in variables]
 
     def moved(self, variables: Sequence[Any], effects: Sequence[Effect]) -> dict[str, tuple[Piece, ...]]:
-        """Returns the pieces of variables that are nowhere yet, or must lie elsewhere, for a new function."""
+        """Returns the pieces of variables that are nowhere yet, or must lie elsewhere, for a new function.
+
+        Raises:
+            UnsupportedError: If one is a table that workers cannot have whole.
+        """
         for variable in variables:
             if id(variable) not in self._served:
+                _demand_small(variable)
                 # Two variables may have one path.
                 name = f"{len(self._served)}:{variable.path}"
                 shape = Shape(name, tuple(variable.shape), str(np.dtype(variable.dtype)))
@@ -113,17 +119,32 @@ class ServedVariables:
         return value
 
     def _fetch(self, served: _Served) -> Any:
+        import jax
         import jax.numpy as jnp
 
         values: dict[str, Array] = {}
         pieces = self._placement.pieces[served.shape.name]
         for piece in pieces:
             values.update(self._servers.ask(piece.server, "pull", have={piece.name: -1}).arrays)
-        return jnp.asarray(join_pieces(pieces, values))
+        # A function that is being traced may be the first to read it: the value must not become a part of the trace.
+        with jax.ensure_compile_time_eval():
+            return jnp.asarray(join_pieces(pieces, values))
 
     def _assign(self, pieces: Sequence[Piece], value: Array) -> None:
         for piece in pieces:
             self._servers.ask(piece.server, "assign", {piece.name: np.asarray(piece.of(value))})
+
+
+def _demand_small(variable: Any) -> None:
+    """Raises `UnsupportedError` for a large table, before anybody makes its rows."""
+    shape, dtype = tuple(variable.shape), str(variable.dtype)
+    if isinstance(variable, Table) and nbytes(shape, dtype) > WHOLE_BYTES:
+        raise UnsupportedError(
+            "The coordinator makes the variables of scheduled functions whole: tables have at most "
+            f"{WHOLE_BYTES >> 20} MiB there. Received: {variable.path!r} of {dtype}{list(shape)} "
+            f"({nbytes(shape, dtype) >> 20} MiB). Train it with Model.fit of the same program on every task, or with "
+            "an Estimator: there a task has the rows of its batch alone."
+        )
 
 
 def _demand_sendable(served: _Served, pieces: int) -> None:

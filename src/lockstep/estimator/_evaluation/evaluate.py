@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -22,6 +22,7 @@ from lockstep._nest import map_structure
 from lockstep._types import Array
 from lockstep.errors import ArgumentError
 from lockstep.estimator._core import CompiledModelFn, log_only_on
+from lockstep.estimator._evaluation.by_rows import program_and_state
 from lockstep.estimator._hooks import (
     GLOBAL_STEP,
     SecondOrStepTimer,
@@ -31,8 +32,8 @@ from lockstep.estimator._hooks import (
 )
 from lockstep.estimator._input_fns.source import Input
 from lockstep.estimator._session import AloneSignals, HookRunner, Session
-from lockstep.estimator._state import VariableState
 from lockstep.estimator._types import EstimatorLike, InputFn, Strategy
+from lockstep.estimator._weights import is_by_rows
 from lockstep.estimator.summary import FileWriterCache
 from lockstep.summary.internal import protos
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("lockstep")
 Metrics = dict[str, Any]
-FirstValues = Callable[[CompiledModelFn], dict[str, np.ndarray]]
+FirstValues = Callable[[CompiledModelFn], Mapping[str, np.ndarray]]
 
 
 def evaluate(
@@ -62,8 +63,11 @@ def evaluate(
         if path is None and runtime.is_chief:
             message = "Could not find trained model in model_dir: %s, running initialization to evaluate."
             _log.info(message, core.model_dir)
-        input = Input(input_fn, "eval", replicas, is_distributed, core.params, core.config)
-        metrics = _run(core, replicas, input, steps, hooks, lambda compiled: core.first_values(compiled, path))
+        # Of tables that lie in files by rows, one device needs no more than the rows of a batch.
+        by_rows = not is_distributed and is_by_rows(path)
+        input = Input(input_fn, "eval", replicas, is_distributed, core.params, core.config, on_host=by_rows)
+        read = core.first_values_by_rows if by_rows else core.first_values
+        metrics = _run(core, replicas, input, steps, hooks, lambda compiled: read(compiled, path))
         if runtime.is_chief:
             _write(directory, metrics, path)
     return metrics
@@ -109,7 +113,8 @@ def _run(
     hooks = [*hooks, *(compiled.spec.evaluation_hooks or ()), *progress]
     compiled.begin(hooks)
     compiled.request_outputs(hooks)
-    state = VariableState(compiled.program, first_values(compiled) if runtime.is_chief else compiled.variables.zeros())
+    values = first_values(compiled) if runtime.is_chief else compiled.variables.zeros()
+    program, state = program_and_state(compiled, values, input.source)
     if not runtime.is_alone:
         runtime.check_same("settings of evaluation", [compiled.digest(), steps], "Evaluate alike on every worker.")
         state.broadcast_from_chief()
@@ -120,10 +125,10 @@ def _run(
     last: deque[Outputs] = deque(maxlen=1)
     runner = HookRunner(hooks, session, True, last.append)
     runner.create()
-    feed = Feed(input.source, compiled.program, runtime, steps, at_most=True)
+    feed = Feed(input.source, program, runtime, steps, at_most=True)
     started = time.perf_counter()
     with feed.epoch(state.shapes()) as batches:
-        loop.run(batches, compiled.program, state, runner)
+        loop.run(batches, program, state, runner)
     if not last:
         raise ArgumentError(
             "An evaluation needs at least one batch. Received: an input_fn without any. Check its source."

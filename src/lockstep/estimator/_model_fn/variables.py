@@ -170,6 +170,9 @@ class FirstValues(Mapping[str, np.ndarray]):
             self._kept[key] = array
         return array
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 

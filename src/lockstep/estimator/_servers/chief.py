@@ -14,19 +14,20 @@ from lockstep._engine.input import random_state
 from lockstep._engine.keras.servers.options import ServerOptions
 from lockstep._engine.servers.call import Call
 from lockstep._engine.servers.chief_tickets import ChiefTickets
-from lockstep._engine.servers.host_program import HostProgram
 from lockstep._engine.servers.layout import Layout
 from lockstep._engine.servers.requests import JobSpec, Pull
 from lockstep._engine.step.batches import DeviceBatch, Outputs
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.estimator._core import CompiledModelFn
 from lockstep.estimator._model_fn.function import Batches, Data, parts_of
-from lockstep.estimator._model_fn.program import textless
 from lockstep.estimator._model_fn.variables import GLOBAL_STEP, FirstValues
 from lockstep.estimator._servers.client import Beginning, TicketClient, outputs_in
+from lockstep.estimator._servers.saved_tables import SavedTables
 from lockstep.estimator._servers.step import TicketStep
 from lockstep.estimator._servers.tables import TableOptions, row_initializer
+from lockstep.estimator._servers.textless import TextlessProgram
 from lockstep.estimator._servers.update import ServedUpdate, served_update
+from lockstep.estimator._weights import TabledValues
 
 
 class ServedVariables:
@@ -61,6 +62,11 @@ class ServedVariables:
     def is_initial(self, key: str) -> bool:
         """Returns whether a variable begins with what its initializer makes, which nobody has asked for."""
         return key not in self._assigned and isinstance(self._first, FirstValues)
+
+    @property
+    def saved(self) -> TabledValues | None:
+        """The values of a checkpoint with tables by rows, if they are these."""
+        return self._first if isinstance(self._first, TabledValues) else None
 
     def serve(self, served: _Served) -> None:
         """Has values come from the servers from now on."""
@@ -140,22 +146,6 @@ class _Served:
         return {key: found[key] if key in found else self._first[key] for key in keys}
 
 
-class TextlessProgram(HostProgram):
-    """Hands batches of a model_fn on as they are on the host, with integers in place of text.
-
-    Args:
-        compiled: The model_fn.
-    """
-
-    def __init__(self, compiled: CompiledModelFn) -> None:
-        super().__init__(compiled.replicas.runtime)
-        self._compiled = compiled
-
-    def prepare(self, batch: Data | Batches) -> Any:
-        """Returns a batch as arrays."""
-        return super().prepare(textless(batch, self._compiled.first_call.scope.recorded.needs))
-
-
 class ServedProgram(TextlessProgram):
     """The training step of a model_fn, of which the chief's loop waits for the update.
 
@@ -180,14 +170,54 @@ class ServedProgram(TextlessProgram):
         self._variables: ServedVariables | None = None
         self._step: TicketStep | None = None
         self._tickets: ChiefTickets | None = None
+        self._update: ServedUpdate | None = None
+        self._saved_tables: SavedTables | None = None
         self.horizon: Callable[[], int] = lambda: 1
         self.requested: list[str] = []
         self.batches: int | None = None
         self.position: Callable[[], Any] = lambda: None
 
-    def serve(self, variables: ServedVariables) -> None:
-        """Has the first step open the servers with these variables."""
+    def serve(self, variables: ServedVariables, example: Data) -> None:
+        """Has the first step open the servers with these variables.
+
+        Args:
+            variables: The variables.
+            example: A batch, which says how they are used.
+        """
         self._variables = variables
+        entries = self._compiled.variables.entries
+        if any(entry.trainable and self._options_of_tables.is_table(entry) for entry in entries.values()):
+            # Before the first step: a checkpoint is written before it, too.
+            self._plan(parts_of(self.prepare(example))[0])
+
+    def tables_by_rows(self) -> frozenset[str]:
+        """Returns the keys of what checkpoints hold by rows."""
+        return frozenset() if self._saved_tables is None else self._saved_tables.keys(self._tickets is not None)
+
+    def save_tables(self, prefix: str, step: int) -> dict[str, Any]:
+        """Has the tables of a checkpoint written; returns what it says of them."""
+        if self._saved_tables is None:
+            return {}
+        tickets = self._tickets
+        call, done = (None, 0) if tickets is None else (self._call, tickets.steps)
+        return self._saved_tables.save(call, prefix, step, done)
+
+    @property
+    def _options_of_tables(self) -> TableOptions:
+        return TableOptions(self._options.policy, self._options.lazy, self._compiled.variables.partitions)
+
+    def _plan(self, data: Data) -> ServedUpdate:
+        """Returns the update, for a batch of which only shapes matter, and finds out which tables there are."""
+        assert self._variables is not None
+        if self._update is None:
+            compiled, variables = self._compiled, self._variables
+            first, entries = variables.first, compiled.variables.entries
+            parts, tables = compiled.training_parts(), self._options_of_tables
+            self._update = update = served_update(parts, entries, first, data, tables)
+            made = {key: row_initializer(entries[key], entries) for key in update.tables if variables.is_initial(key)}
+            initializers = {key: program for key, program in made.items() if program is not None}
+            self._saved_tables = SavedTables(update, entries, initializers, variables.saved)
+        return self._update
 
     def run(self, state: Any, placed: DeviceBatch) -> tuple[Outputs, Any]:
         """Returns when the update of the batch is applied, whoever has computed it."""
@@ -232,11 +262,10 @@ class ServedProgram(TextlessProgram):
             )
         assert variables is not None
         # ---- The update, for the batch at hand: only shapes of gradients matter ----
-        first, entries = variables.first, compiled.variables.entries
-        tables = TableOptions(options.policy, options.lazy, compiled.variables.partitions)
-        update = served_update(compiled.training_parts(), entries, first, part, tables)
-        made = {key: row_initializer(entries[key], entries) for key in update.tables if variables.is_initial(key)}
-        initializers = {key: program for key, program in made.items() if program is not None}
+        first, entries, tables = variables.first, compiled.variables.entries, self._options_of_tables
+        update, saved = self._plan(part), self._saved_tables
+        assert saved is not None
+        initializers = saved.initializers
         ranges = {v.name: tables.ranges_of(v) for v in update.variables if v.kind == "rows"}
         divided = {name: sizes for name, sizes in ranges.items() if sizes is not None}
         layout = Layout.make(update.variables, options.job.num_servers, divided)
@@ -246,16 +275,21 @@ class ServedProgram(TextlessProgram):
         options.served.make_room()
         seeds = {key: first[key] for key, entry in entries.items() if entry.is_seed}
         increment, start = compiled.increment, int(first[GLOBAL_STEP])
-        initial = {v.name: first[v.name] for v in update.variables if v.name not in initializers}
+        # Of tables with a program, servers make rows, of slots with the number that they begin with; or they read them.
+        made = {*initializers, *saved.restored}
+        initial = {v.name: first[v.name] for v in update.variables if v.name not in made}
         initial |= {
             name: first[key]
             for name, key in update.slots.items()
-            # Servers make rows of slots with the number that they begin with.
-            if not (name.rpartition("/")[0] in update.tables and variables.is_initial(key))
+            if not (
+                (table := name.rpartition("/")[0]) in saved.restored
+                or (table in update.tables and variables.is_initial(key))
+            )
         }
         initial["iterations"] = np.asarray(0)
         extra = {"requested": self.requested, "random": random_state.snapshot(), "global_step": start}
         self._call.open(spec, initial, extra, options.staleness, is_new=True)
+        saved.load(self._call)
         beginning = Beginning(start, increment, seeds)
         # ---- The one epoch of the call ----
         client = TicketClient(self._call, step, mode == "sync")

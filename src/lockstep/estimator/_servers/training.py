@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from lockstep import checkpoint
 from lockstep._engine.input import random_state, samples
 from lockstep._engine.input.feed import Feed
 from lockstep._engine.keras.servers.options import ServerOptions
@@ -16,12 +17,14 @@ from lockstep._engine.servers.worker import work
 from lockstep._engine.step.batches import Outputs
 from lockstep._engine.step.replicas import Replicas
 from lockstep._types import PyTree
+from lockstep.checkpoint.internal import load_newest_by_rows
 from lockstep.estimator._core import CompiledModelFn, EstimatorCore
 from lockstep.estimator._hooks import CheckpointSaverHook, NanTensorHook, StopAtStepHook, next_call
 from lockstep.estimator._input_fns.source import Input
-from lockstep.estimator._servers.chief import ServedProgram, ServedVariables, SettledSignals, TextlessProgram
+from lockstep.estimator._servers.chief import ServedProgram, ServedVariables, SettledSignals
 from lockstep.estimator._servers.client import TicketClient
 from lockstep.estimator._servers.step import TicketStep
+from lockstep.estimator._servers.textless import TextlessProgram
 from lockstep.estimator._session import AloneSignals, HookRunner, Session
 from lockstep.estimator._training import Training, TrainRequest, source_of
 from lockstep.estimator._types import Hook
@@ -77,13 +80,25 @@ class ServersTraining(Training):
         self._program.requested = sorted(compiled.requested)
         return self._program
 
+    def _load_newest(self, strict: bool) -> checkpoint.Checkpoint | None:
+        return load_newest_by_rows(self._core.model_dir, strict=strict)
+
+    def _contents(
+        self, compiled: CompiledModelFn, state: Any, prefix: str, step: int
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        # A save that is under way removes tables that no checkpoint names: those that servers write now must not be.
+        self._flush()
+        extra = self._program.save_tables(prefix, step)
+        by_rows = self._program.tables_by_rows()
+        return state.local(key for key in compiled.variables.checkpoint_keys() if key not in by_rows), extra
+
     def _new_values(self, compiled: CompiledModelFn) -> Any:
         # Not the large ones before they are asked for: servers make rows of tables when these are first used.
         return self._core.first_values_on_demand(compiled.variables)
 
     def _state_of(self, compiled: CompiledModelFn, program: Any, values: Any) -> Any:
         state = ServedVariables(compiled, values)
-        program.serve(state)
+        program.serve(state, self._input.source.peek())
         return state
 
     def _make_signals(self) -> Any:

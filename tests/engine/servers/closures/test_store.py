@@ -14,6 +14,8 @@ from lockstep._engine.servers.closures.store import PREFIX, VariableStore
 from lockstep._engine.servers.messages import Message
 from lockstep.errors import MismatchError
 
+FACTS = {"names": ["v"], "part_of": [-1], "payload_part": [-1], "sizes": []}
+
 
 def _ask(store: VariableStore, kind: str, arrays: Any = None, coordinator: str = "a", **facts: Any) -> Message:
     return store.handle(Message(PREFIX + kind, {**facts, "coordinator": coordinator}, arrays or {}))
@@ -26,7 +28,7 @@ def store() -> VariableStore:
     code = export_code(lambda v, x: [v + x], [shape, shape], "cpu", "add")
     _ask(made, "begin")
     _ask(made, "assign", {"v": np.zeros(2, np.float32)})
-    _ask(made, "define", {"code": np.frombuffer(code, np.uint8)}, program="add", names=["v"])
+    _ask(made, "define", {"code": np.frombuffer(code, np.uint8)}, program="add", **FACTS)
     return made
 
 

@@ -9,14 +9,15 @@ added, and where it does not depend on it at all, it is set.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lockstep._engine.servers.closures.windows import Window, evaluate, find_window, leaves_rows, windowed
 from lockstep._engine.step.jaxprs import (
     called_jaxpr,
     constants_of,
@@ -69,6 +70,11 @@ class Division:
         results: How many of its outputs are results.
         payload: Shapes and dtypes of the others.
         effects: What servers do.
+        windows: The tables of which a worker has rows alone: `compute` takes windows in place of them, and after all
+            inputs, of each table for each of its lookups, int32 rows in the window.
+        ids: `(*inputs) -> ids` of all lookups, which JAX traces; of the inputs `ids_used`.
+        ids_used: The numbers of these inputs, among all.
+        rows_of: By the number of what is a gradient of rows of a window in the payload: the number of the window.
     """
 
     compute: Callable[..., list[Array]]
@@ -76,6 +82,14 @@ class Division:
     results: int
     payload: tuple[jax.ShapeDtypeStruct, ...]
     effects: tuple[Effect, ...]
+    windows: tuple[Window, ...] = ()
+    ids: Callable[..., list[Array]] | None = None
+    ids_used: tuple[int, ...] = ()
+    rows_of: Mapping[int, int] = field(default_factory=dict[int, int])
+
+    def window_of(self, effect: Effect) -> int | None:
+        """Returns the number of the window whose gradients an effect takes."""
+        return next((self.rows_of[n] for n in effect.payload if n in self.rows_of), None)
 
 
 def divide(
@@ -143,9 +157,14 @@ class _Divider:
         changed = [n for n, atom in self._outputs.items() if n in self._amounts or atom is not self._input_of[n]]
         effects += tuple(self._effect_of(n) for n in changed if n not in updated)
         sent = list(self._payload)
-        compute, used = self._worker(sent)
+        eqns = self._reached([*self._body.outvars[: self._results], *_atoms(sent)])
         shapes = tuple(jax.ShapeDtypeStruct(a.aval.shape, a.aval.dtype) for a in map(_first, sent))
-        return Division(compute, used, self._results, shapes, effects)
+        windows, rows_of = self._windows(eqns, sent, shapes, effects)
+        sizes = {n: windows[w].size for n, w in rows_of.items()}
+        shapes = tuple(windowed(s, sizes[n]) if n in sizes else s for n, s in enumerate(shapes))
+        compute, used = self._worker(sent, eqns, windows)
+        ids, ids_used = self._ids(windows)
+        return Division(compute, used, self._results, shapes, effects, windows, ids, ids_used, rows_of)
 
     # What depends on what ---------------------------------------------------------------------------------------------
 
@@ -288,29 +307,89 @@ class _Divider:
 
     # What a worker computes -------------------------------------------------------------------------------------------
 
-    def _worker(self, sent: Sequence[Any]) -> tuple[Callable[..., list[Array]], tuple[int, ...]]:
-        outputs = [*self._body.outvars[: self._results], *(a for s in sent for a in (s if _is_pair(s) else (s,)))]
-        reached: set[int] = set()
-        needed: set[Any] = set()
-        pending = list(variables(outputs))
+    def _reached(self, outputs: Iterable[Any], are_all: bool = True) -> dict[int, Any]:
+        """Returns the equations that values are computed by; with `are_all` those that print, too."""
+        reached = {n for n, eqn in enumerate(self._eqns) if eqn.effects} if are_all else set[int]()
+        pending = list(variables([*outputs, *(v for n in reached for v in self._eqns[n].invars)]))
         while pending:
-            var = pending.pop()
-            needed.add(var)
-            if (number := self._maker.get(var)) is not None and number not in reached:
+            if (number := self._maker.get(pending.pop())) is not None and number not in reached:
                 reached.add(number)
                 pending += variables(self._eqns[number].invars)
-        # What prints is run, too.
-        reached |= {n for n, eqn in enumerate(self._eqns) if eqn.effects}
-        needed |= {v for n in reached for v in variables(self._eqns[n].invars)}
-        steps = [self._eqns[n] for n in sorted(reached)]
-        used = tuple(n for n, v in enumerate(self._body.invars) if v in needed)
+        return {n: self._eqns[n] for n in sorted(reached)}
+
+    def _used(self, eqns: Mapping[int, Any], outputs: Iterable[Any]) -> tuple[int, ...]:
+        """Returns the numbers of the inputs that equations and outputs take."""
+        needed = {v for eqn in eqns.values() for v in variables(eqn.invars)} | set(variables(outputs))
+        return tuple(n for n, v in enumerate(self._body.invars) if v in needed)
+
+    def _windows(
+        self, eqns: Mapping[int, Any], sent: Sequence[Any], shapes: Sequence[Any], effects: Sequence[Effect]
+    ) -> tuple[tuple[Window, ...], dict[int, int]]:
+        """Returns the tables of which a worker needs rows alone; and what of the payload is gradients of them."""
+        effect_of = {v: e for e in effects for v in e.variables}
+        read_here = {v for eqn in eqns.values() for v in variables(eqn.invars)}
+        found: list[Window] = []
+        rows_of: dict[int, int] = {}
+        for number, own in self._input_of.items():
+            effect = effect_of.get(number)
+            if own not in read_here:
+                continue
+            gradients = [] if effect is None else [n for n in effect.payload if shapes[n].shape == own.aval.shape]
+            if effect is not None and not (gradients and self._is_sparse(effect, number, read_here, sent, shapes)):
+                continue
+            others = {*variables(self._body.outvars[: self._results])}
+            others |= {a for n, s in enumerate(sent) if n not in gradients for a in variables(_atoms([s]))}
+            window = find_window(number, own, eqns, [sent[n] for n in gradients], others)
+            if window is not None and not self._ids_need_tables(window):
+                rows_of |= dict.fromkeys(gradients, len(found))
+                found.append(window)
+        return tuple(found), rows_of
+
+    def _is_sparse(
+        self, effect: Effect, table: int, read_here: Collection[Any], sent: Sequence[Any], shapes: Sequence[Any]
+    ) -> bool:
+        """Returns whether an effect works by rows, and leaves those without a gradient as they are."""
+        shape = self._input_of[table].aval.shape
+        slots = [self._input_of[n] for n in effect.variables if n != table]
+        gradients = [i for i, n in enumerate(effect.payload) if shapes[n].shape == shape]
+        if not effect.is_by_rows or any(slot in read_here for slot in slots):
+            return False
+        if any(_is_pair(sent[effect.payload[i]]) for i in gradients):
+            return False
+        held = [self._input_of[n].aval for n in effect.variables]
+        return leaves_rows(effect.run, held, [shapes[n] for n in effect.payload], gradients)
+
+    def _ids_need_tables(self, window: Window) -> bool:
+        """Returns whether ids are computed from something that large: rows must be known before there are any."""
+        ids = [atom for atom, _ in window.lookups]
+        used = self._used(self._reached(ids, are_all=False), ids)
+        variables_of = {v: n for n, v in self._input_of.items()}
+        return any(self._body.invars[n] in variables_of and self._body.invars[n].aval.shape for n in used)
+
+    def _ids(self, windows: Sequence[Window]) -> tuple[Callable[..., list[Array]] | None, tuple[int, ...]]:
+        """Returns the program of the ids that a call looks up, and the inputs that it takes."""
+        if not windows:
+            return None, ()
+        atoms = [ids for window in windows for ids, _ in window.lookups]
+        eqns = self._reached(atoms, are_all=False)
+        used = self._used(eqns, atoms)
+
+        def ids(*inputs: Array) -> list[Array]:
+            known = {**self._constants, **{self._body.invars[n]: x for n, x in zip(used, inputs, strict=True)}}
+            evaluate(eqns, known, (), ())
+            return [read(known, atom) for atom in atoms]
+
+        return ids, used
+
+    def _worker(
+        self, sent: Sequence[Any], eqns: Mapping[int, Any], windows: Sequence[Window]
+    ) -> tuple[Callable[..., list[Array]], tuple[int, ...]]:
+        used = self._used(eqns, [*self._body.outvars[: self._results], *_atoms(sent)])
 
         def compute(*inputs: Array) -> list[Array]:
-            known = {**self._constants, **{self._body.invars[n]: x for n, x in zip(used, inputs, strict=True)}}
-            for eqn in steps:
-                known.update(
-                    zip(eqn.outvars, evaluate_equation(eqn, [read(known, v) for v in eqn.invars]), strict=True)
-                )
+            known = {**self._constants, **{self._body.invars[n]: x for n, x in zip(used, inputs, strict=False)}}
+            given = iter(inputs[len(used) :])
+            evaluate(eqns, known, windows, [[next(given) for _ in w.lookups] for w in windows])
             results = [jnp.asarray(read(known, a), a.aval.dtype) for a in self._body.outvars[: self._results]]
             return results + [_value_of(known, s) for s in sent]
 
@@ -319,6 +398,10 @@ class _Divider:
 
 def _is_pair(what: Any) -> bool:
     return isinstance(what, tuple)
+
+
+def _atoms(sent: Iterable[Any]) -> list[Any]:
+    return [atom for what in sent for atom in (what if _is_pair(what) else (what,))]
 
 
 def _first(what: Any) -> Any:

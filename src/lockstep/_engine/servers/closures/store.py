@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from lockstep._engine.servers.compiled import load
+from lockstep._engine.servers.compiled import load, padded
 from lockstep._engine.servers.messages import MAX_ARRAYS, Message
 from lockstep._types import Array
 from lockstep.errors import MismatchError
@@ -26,6 +26,17 @@ class _Held:
     version: int
 
 
+@dataclass(frozen=True)
+class _Program:
+    """Describes what a push does; see `ServerProgram`."""
+
+    run: Any
+    names: tuple[str, ...]
+    part_of: tuple[int, ...]
+    payload_part: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+
 class VariableStore:
     """Holds what one server keeps for a coordinator. No sockets; safe for threads.
 
@@ -39,7 +50,7 @@ class VariableStore:
         self._lock = threading.Lock()
         self._coordinator = ""
         self._held: dict[str, _Held] = {}
-        self._programs: dict[str, tuple[Any, tuple[str, ...]]] = {}
+        self._programs: dict[str, _Program] = {}
         # Tickets below are finished: whatever comes of them is late. Of those above, which effects are in.
         self._finished_below = 0
         self._applied: set[int] = set()
@@ -60,7 +71,9 @@ class VariableStore:
             if kind == "assign":
                 return self._assign(message.arrays)
             if kind == "define":
-                return self._define(str(facts["program"]), facts["names"], message.arrays["code"])
+                return self._define(facts, message.arrays["code"])
+            if kind == "rows":
+                return self._rows(str(facts["name"]), message.arrays["ids"])
             if kind == "forget":
                 return self._forget(facts["names"])
             if kind == "push":
@@ -71,7 +84,7 @@ class VariableStore:
             found = self._pull(facts["have"]) if kind == "pull" else None
         if found is None:
             return Message("error", {"error": "PeerError", "message": f"No server answers {message.kind!r:.40}."})
-        # Outside of the lock: values are never changed in place, and copying takes time.
+        # Outside of the lock: these values are never changed in place, and copying takes time.
         arrays: dict[str, Array] = {}
         size = 0
         for name, held in found.items():
@@ -96,9 +109,25 @@ class VariableStore:
             self._set(name, np.array(value))
         return Message("assigned")
 
-    def _define(self, program: str, names: Sequence[str], code: Array) -> Message:
-        self._programs[program] = load(code.tobytes()), tuple(map(str, names))
+    def _define(self, facts: Mapping[str, Any], code: Array) -> Message:
+        self._programs[str(facts["program"])] = _Program(
+            load(code.tobytes()),
+            tuple(map(str, facts["names"])),
+            tuple(map(int, facts["part_of"])),
+            tuple(map(int, facts["payload_part"])),
+            tuple(map(int, facts["sizes"])),
+        )
         return Message("defined")
+
+    def _rows(self, name: str, ids: Array) -> Message:
+        return Message("rows", {}, {"rows": np.asarray(self._get(name).value).take(ids, axis=0)})
+
+    def _table(self, name: str) -> Array:
+        """Returns a variable of which rows are changed in place: a copy of all of it would cost more than an update."""
+        held = self._get(name)
+        if not isinstance(held.value, np.ndarray) or not held.value.flags.writeable:
+            self._held[name] = held = _Held(np.array(held.value), held.version)
+        return held.value
 
     def _forget(self, names: Sequence[str]) -> Message:
         for name in names:
@@ -113,14 +142,26 @@ class VariableStore:
             return Message("duplicate")
         if program not in self._programs:
             raise MismatchError("A server applies what its coordinator has defined. Received: an effect of another.")
-        run, names = self._programs[program]
-        values = [self._get(name).value for name in names]
+        defined = self._programs[program]
+        ids = [arrays[f"ids {part}"] for part in range(len(defined.sizes))]
+        values: list[Any] = []
+        for name, part in zip(defined.names, defined.part_of, strict=True):
+            whole = self._get(name).value if part < 0 else self._table(name)
+            values.append(whole if part < 0 else padded(whole.take(ids[part], axis=0), defined.sizes[part]))
+        for i, part in enumerate(defined.payload_part):
+            sent = arrays[str(i)]
+            values.append(sent if part < 0 else padded(sent, defined.sizes[part]))
         # All or nothing: values are set once all are there.
-        found = run(*values, *(arrays[str(i)] for i in range(len(arrays))))
+        found = defined.run(*values)
         for value in found:
             value.block_until_ready()
-        for name, value in zip(names, found, strict=True):
-            self._set(name, value)
+        for name, part, value in zip(defined.names, defined.part_of, found, strict=True):
+            if part < 0:
+                self._set(name, value)
+                continue
+            table = self._table(name)
+            table[ids[part]] = np.asarray(value)[: len(ids[part])]
+            self._held[name] = _Held(table, self._held[name].version + 1)
         self._applied.add(ticket)
         self.applied += 1
         return Message("applied")
@@ -128,7 +169,12 @@ class VariableStore:
     def _pull(self, have: Mapping[str, int]) -> dict[str, _Held]:
         """Returns variables that have changed since the versions that somebody has."""
         wanted = {str(name): self._get(str(name)) for name in have}
-        return {name: held for name, held in wanted.items() if held.version != have[name]}
+        changed = {name: held for name, held in wanted.items() if held.version != have[name]}
+        # Rows are changed in place.
+        return {
+            name: _Held(np.array(held.value), held.version) if isinstance(held.value, np.ndarray) else held
+            for name, held in changed.items()
+        }
 
     def _get(self, name: str) -> _Held:
         if name not in self._held:

@@ -16,6 +16,8 @@ import numpy as np
 
 from lockstep._engine.servers.closures.plan import Piece, WorkerPlan
 from lockstep._engine.servers.closures.store import PREFIX
+from lockstep._engine.servers.closures.windows import places_of, stretch_of
+from lockstep._engine.servers.compiled import padded
 from lockstep._engine.servers.connection import FrameSocket, checked
 from lockstep._engine.servers.messages import BEAT, MESSAGE, Message, ProtocolError, decode, encode
 from lockstep._types import Array
@@ -172,10 +174,14 @@ class WorkerService:
     def _compute(self, closure: _Closure) -> Message:
         plan = closure.plan
         values = self._pull(closure)
-        inputs = [closure.arrays[str(n)] for n in plan.arguments]
-        inputs += [self._assembled(pieces, values) for pieces in plan.pieces]
+        tables = {window.place for window in plan.windows}
+        held = [None if n in tables else self._assembled(pieces, values) for n, pieces in enumerate(plan.pieces)]
+        needed = self._needed(closure, held)
+        for window, (ids, _) in zip(plan.windows, needed, strict=True):
+            held[window.place] = self._pull_rows(closure, plan.pieces[window.place], ids, window.size)
+        inputs = [*(closure.arrays[str(n)] for n in plan.arguments), *held, *(p for _, own in needed for p in own)]
         found = [np.asarray(a) for a in plan.run(*inputs)]
-        self._push(closure, found[plan.results :])
+        self._push(closure, found[plan.results :], [ids for ids, _ in needed])
         return Message("result", {}, {str(i): a for i, a in enumerate(found[: plan.results])})
 
     def _pull(self, closure: _Closure) -> dict[str, Any]:
@@ -197,14 +203,44 @@ class WorkerService:
         with self._lock:
             return {p.name: known[p.name][1] for pieces in reads.values() for p in pieces}
 
-    def _push(self, closure: _Closure, payload: Sequence[Array]) -> None:
+    def _needed(self, closure: _Closure, held: Sequence[Any]) -> list[tuple[Array, list[Array]]]:
+        """Returns the rows of each table that a closure looks up, and where its lookups find them in the window."""
+        plan, needed = closure.plan, list[tuple[Array, list[Array]]]()
+        if not plan.windows:
+            return needed
+        arguments, variables = plan.ids_inputs
+        found = iter(plan.ids(*(closure.arrays[str(n)] for n in arguments), *(held[n] for n in variables)))
+        for window in plan.windows:
+            lookups = [np.asarray(next(found)) for _ in window.clips]
+            needed.append(places_of(lookups, window.clips, window.rows, window.size))
+        return needed
+
+    def _pull_rows(self, closure: _Closure, pieces: Sequence[Piece], ids: Array, size: int) -> Array:
+        """Returns rows of a table as a window, padded by zeros."""
+        found: list[Array | None] = [None] * len(pieces)
+
+        def pull(number: int, piece: Piece) -> None:
+            own = ids[stretch_of(ids, piece.rows)] - (0 if piece.rows is None else piece.rows[0])
+            answer = self._ask(closure, piece.server, Message("rows", {"name": piece.name}, {"ids": own}))
+            found[number] = answer.arrays["rows"]
+
+        self._each({n: (lambda n=n, p=p: pull(n, p)) for n, p in enumerate(pieces)})
+        return padded(np.concatenate([rows for rows in found if rows is not None]), size)
+
+    def _push(self, closure: _Closure, payload: Sequence[Array], needed: Sequence[Array]) -> None:
         plan, facts = closure.plan, closure.facts
 
         def push(server: int) -> None:
-            program, parts = plan.programs[server]
-            arrays = [payload[n] if rows is None else payload[n][rows[0] : rows[1]] for n, rows in parts]
-            given = {"ticket": facts["ticket"], "finished": facts["finished"], "program": program}
-            self._ask(closure, server, Message("push", given, {str(i): a for i, a in enumerate(arrays)}))
+            program = plan.programs[server]
+            stretches = [stretch_of(needed[n], rows) for n, rows in program.tables]
+            sent: dict[str, Array] = {}
+            for i, (n, rows, part) in enumerate(program.payload):
+                whole = payload[n] if rows is None or part >= 0 else payload[n][rows[0] : rows[1]]
+                sent[str(i)] = whole if part < 0 else whole[stretches[part]]
+            for part, (n, rows) in enumerate(program.tables):
+                sent[f"ids {part}"] = needed[n][stretches[part]] - (0 if rows is None else rows[0])
+            given = {"ticket": facts["ticket"], "finished": facts["finished"], "program": program.id}
+            self._ask(closure, server, Message("push", given, sent))
 
         self._each({server: (lambda s=server: push(s)) for server in plan.programs})
 
