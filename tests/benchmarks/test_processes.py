@@ -78,6 +78,6 @@ def test_settings_from_outside_do_not_reach_a_measurement(monkeypatch: pytest.Mo
 
 
 def test_processes_of_lockstep_keep_memory_as_launched_tasks_do() -> None:
-    kept = {"MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_"}
+    kept = {"GLIBC_TUNABLES"}
     assert kept <= set(variables("lockstep"))
     assert not kept & set(variables("jax"))

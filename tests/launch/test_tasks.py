@@ -81,7 +81,10 @@ def test_the_thread_pool_is_never_made_smaller(stage: Stage, inherited: str, exp
     assert int(environments(stage, "worker-0")[0]["NPROC"]) == max(expected, os.cpu_count() or 1)
 
 
-MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+MALLOC = {
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:"
+    "glibc.malloc.top_pad=67108864"
+}
 
 
 def test_tasks_keep_memory(stage: Stage) -> None:
