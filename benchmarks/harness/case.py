@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Role = Literal["ours", "peer", "ceiling"]
-Environment = Literal["lockstep", "script", "jax", "tensorflow", "torch"]
+Environment = Literal["lockstep", "jax", "tensorflow", "torch"]
 Quantity = tuple[str, str]
 
 OURS = "lockstep"

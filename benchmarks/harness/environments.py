@@ -26,8 +26,6 @@ _SCRUBBED = (
     "PYTHONDONTWRITEBYTECODE",
 )
 _PACKAGES = ("jax", "jaxlib", "keras", "numpy", "tensorflow-cpu", "tensorflow", "torch")
-# Environments that have the interpreter of another.
-_OF_LOCKSTEP = {"script": "lockstep", "jax": "lockstep"}
 
 
 @dataclass(frozen=True)
@@ -47,32 +45,29 @@ class Pythons:
     plot: str = ".venv/plot/bin/python"
 
     def of(self, environment: str) -> str:
-        """Returns the interpreter of an environment."""
-        return str(getattr(self, _OF_LOCKSTEP.get(environment, environment)))
+        """Returns the interpreter of an environment; `jax` is lockstep's."""
+        return self.lockstep if environment == "jax" else str(getattr(self, environment))
 
     def missing(self, environment: str) -> str | None:
         """Says why nothing can run in an environment, or returns `None`."""
         python = self.of(environment)
         if Path(python).exists():
             return None
-        option = _OF_LOCKSTEP.get(environment, environment)
-        return f"there is no {python}: run `make bench`, which builds it, or pass --{option} PYTHON"
+        return f"there is no {python}: run `make bench`, which builds it, or pass --{environment} PYTHON"
 
 
 def variables(environment: str) -> dict[str, str]:
     """Returns this process' variables without what would change a measurement.
 
-    Processes of lockstep keep memory, as tasks of `lockstep run` do; those of `script` do not, as `python program.py`.
+    Processes of lockstep keep memory, as tasks of `lockstep run` do.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_SCRUBBED)}
     own = {"PYTHONUNBUFFERED": "1", "LOCKSTEP_OFFLINE": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "1"}
-    if environment in ("lockstep", "development", "script"):
-        own["PYTHONPATH"] = str(ROOT / "src")
     if environment in ("lockstep", "development"):
         # Here, because the peers' environments, where this module is imported too, have no lockstep.
         from lockstep._launch.task import malloc_settings
 
-        own |= malloc_settings(kept)
+        own |= {"PYTHONPATH": str(ROOT / "src"), **malloc_settings(kept)}
     if environment == "jax":
         own["KERAS_BACKEND"] = "jax"
     return {**kept, **own}

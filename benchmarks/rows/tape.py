@@ -125,8 +125,8 @@ def _case(size: str, title: str) -> Case:
         metrics={_RATE: "steps with the same batch; every twentieth is waited for"},
         batch=_SIZES[size][2],
         sides=[
-            Side(f"{OURS}, tf.function", "lockstep", "script", "ours", compiled),
-            Side(f"{OURS}, eager", "lockstep", "script", "ours", eager),
+            Side(f"{OURS}, tf.function", "lockstep", "lockstep", "ours", compiled),
+            Side(f"{OURS}, eager", "lockstep", "lockstep", "ours", eager),
             Side(f"{TENSORFLOW}, tf.function", "tensorflow", "tensorflow", options=compiled),
             Side(f"{TENSORFLOW}, eager", "tensorflow", "tensorflow", options=eager),
             Side(_JAX, "jax_jit", "jax", "ceiling", {"size": size}),

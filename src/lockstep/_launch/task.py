@@ -24,7 +24,7 @@ LOCAL_HOST = "127.0.0.1"
 # XLA allocates the memory of a program anew each time that it runs on the CPU, and glibc gives large blocks back to the
 # system at once, which then has to clear their pages again: half of the time of a step of MobileNetV2 at batch 16. Here
 # blocks come from heaps that do not shrink, in pages of 2 MB. One heap for all threads (MALLOC_ARENA_MAX=1) is 2 to 8 %
-# faster for large networks, but takes 15 to 55 % more memory (U-Net 1,160 MB, not 740), and threads wait for each other:
+# faster for large networks, but takes 15 to 55 % more memory (U-Net 1,160 MB, not 740), and threads wait in malloc:
 # a small step took 86 us, not 78.
 _TUNABLES = {"hugetlb": 1, "mmap_max": 0, "trim_threshold": 1 << 40, "top_pad": 1 << 26}
 _MALLOC = {"GLIBC_TUNABLES": ":".join(f"glibc.malloc.{name}={value}" for name, value in _TUNABLES.items())}
