@@ -98,8 +98,7 @@ def to_array(leaf: Any) -> Any:
 class Signature:
     """Shapes and types of arguments that are tensors, one for each.
 
-    A small step's time is that of Python and of its caches: a call that this matches takes 7 of 78 us less than one
-    whose program is looked up by `key_of`.
+    A call that this matches has its program some 2 us sooner than by `key_of`, where a small step takes 75.
 
     Args:
         arrays: The arguments of a call, on the device.

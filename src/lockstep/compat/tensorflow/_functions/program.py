@@ -148,7 +148,7 @@ class Program:
         places, count = [order[id(v)] for v in inputs.variables], len(self._results)
         known, changes = len(order), len(self._changed)
 
-        # One argument each: jax.jit takes 24 of them 5 us sooner apart than in lists (a small step is 70).
+        # One argument each: jax.jit dispatches 24 of them 1 to 5 us sooner than when they are in lists.
         def compute(*given: Any) -> tuple[Any, ...]:
             found = evaluate(closed, given[known:], [given[i] for i in places])
             return (*found[count:], *found[:count])
