@@ -32,6 +32,7 @@ def stop(writer: Other) -> int:
     return int(writer.hear())
 
 
+@pytest.mark.slow
 def test_the_newest_is_always_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     last, looks = -1, 0
     with other(WRITER, tmp_path) as writer:
@@ -55,6 +56,7 @@ def test_the_newest_is_always_found(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert [step_of(prefix) for prefix in all_checkpoints(tmp_path)] == [end]
 
 
+@pytest.mark.slow
 def test_what_is_pinned_stays(tmp_path: Path) -> None:
     pins, gone = 0, 0
     with other(WRITER, tmp_path) as writer:

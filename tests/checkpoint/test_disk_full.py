@@ -27,6 +27,7 @@ print("saved")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "count"), [(1_000_000, 1), (100, 115), (0, 480)], ids=["array", "parts", "names"])
 def test_disk_full(tmp_path: Path, size: int, count: int) -> None:
     with CheckpointStore(tmp_path) as store:
@@ -62,6 +63,7 @@ except CheckpointError as error:
 """
 
 
+@pytest.mark.slow
 def test_no_space_for_the_list(tmp_path: Path) -> None:
     with other(NO_LIST, tmp_path) as writer:
         assert f"{tmp_path}/checkpoint could not be written: [Errno 27]" in writer.hear()

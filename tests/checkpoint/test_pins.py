@@ -116,6 +116,7 @@ def test_the_next_reader_clears_away_what_a_killed_one_left(writer: Writer) -> N
     assert writer.pins() == []
 
 
+@pytest.mark.slow
 def test_a_reader_that_was_stopped_for_an_hour(writer: Writer) -> None:
     prefix = writer.save()
     with other(READER, prefix) as reader:

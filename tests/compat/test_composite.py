@@ -52,6 +52,7 @@ def test_what_they_are() -> None:
     assert not isinstance(ragged, tf.Tensor)
 
 
+@pytest.mark.slow
 def test_values_of_jax() -> None:
     def loss(table: Any) -> Any:
         words = tf.ragged.constant([[0, 2], [1]])
@@ -122,6 +123,7 @@ def test_examples_of_records_hold_them() -> None:
     assert fixed["a"].numpy().tolist() == [1, 2]
 
 
+@pytest.mark.slow
 def test_models_take_sparse_inputs() -> None:
     inputs = tf.keras.Input((4,), sparse=True)
     model = tf.keras.Model(inputs, tf.keras.layers.Dense(2)(inputs))

@@ -108,6 +108,7 @@ def test_older_names() -> None:
     assert len(numbers.with_options(options)) == 6
 
 
+@pytest.mark.slow
 def test_fit_takes_these_datasets() -> None:
     random.seed(0)
     x = np.linspace(-1, 1, 64, dtype=np.float32)[:, None]

@@ -101,6 +101,7 @@ def test_exports_give_first_weights(tmp_path: Path) -> None:
         make("fifth").export_saved_model(str(tmp_path / "none"), receiver())
 
 
+@pytest.mark.slow
 def test_models_of_keras_take_weights_of_examples_and_are_exported_untrained(tmp_path: Path) -> None:
     model = tf.keras.Sequential([tf.keras.layers.Input((2,)), tf.keras.layers.Dense(1)])
     model.compile("sgd", "mse", metrics=["mae"])

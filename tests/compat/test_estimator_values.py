@@ -93,6 +93,7 @@ def test_a_hook_cannot_compute_in_begin(tmp_path: Path) -> None:
         tf.estimator.Estimator(model_fn, str(tmp_path)).train(batches, hooks=[Computes()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_values_are_read_after_the_last_update(tmp_path: Path, replicas: int) -> None:
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]) if replicas == 2 else None
@@ -142,6 +143,7 @@ def test_counts_of_replicas_need_an_aggregation(tmp_path: Path) -> None:
         estimator.evaluate(batches)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["train", "evaluate"])
 def test_labels_out_of_range_are_said(tmp_path: Path, call: str) -> None:
     columns = [tf.feature_column.numeric_column("x")]

@@ -137,6 +137,7 @@ def test_samplers() -> None:
     assert (least.numpy() == np.finfo(np.float32).min).all()
 
 
+@pytest.mark.slow
 def test_parts_of_images_at_random() -> None:
     boxes = tf.constant([[[0.1, 0.2, 0.6, 0.9]]])
     begin, size, box = tf.image.sample_distorted_bounding_box([40, 60, 3], boxes, seed=1, min_object_covered=0.3)

@@ -32,6 +32,7 @@ def test_each_draw_of_each_replica_differs(strategy: Any) -> None:
     assert len(np.unique(found)) == 3 * 2 * 6
 
 
+@pytest.mark.slow
 def test_draws_go_on_from_a_state(strategy: Any) -> None:
     def draw(generator: Any) -> np.ndarray:
         return np.stack(_of_each(strategy, lambda: generator.normal([4])))
@@ -92,6 +93,7 @@ def _rows() -> Any:
     return tf.IndexedSlices(tf.constant([[1.0], [2.0]]), tf.constant([1, 2]), tf.constant([4, 1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "expected"), [("SUM", [0, 2, 4, 0]), ("MEAN", [0, 1, 2, 0])])
 def test_rows_are_added_up(strategy: Any, how: str, expected: list[float]) -> None:
     @tf.function

@@ -293,6 +293,7 @@ def test_what_tapes_do_not_do() -> None:
         run(lambda: tf.GradientTape().jacobian(v.value, v))
 
 
+@pytest.mark.slow
 def test_random_numbers_are_others_in_each_step_and_replica() -> None:
     def draw() -> Any:
         return tf.random.normal((2,)), tf.random.uniform((1,), seed=7)
@@ -406,6 +407,7 @@ class OwnStep(tf.keras.Sequential):
         return {"loss": loss}
 
 
+@pytest.mark.slow
 def test_a_step_of_keras_2_on_four_replicas_is_that_of_one() -> None:
     after: list[list[Any]] = []
     for strategy in (ONE, FOUR):

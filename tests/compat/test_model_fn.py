@@ -249,6 +249,7 @@ def test_a_variable_may_begin_with_random_numbers(tmp_path: Path) -> None:
     np.testing.assert_array_equal(values[0]["seeded"], values[1]["seeded"])
 
 
+@pytest.mark.slow
 def test_dropout_is_new_in_each_step_and_off_in_evaluation(tmp_path: Path) -> None:
     def body(features: Any, labels: Any, mode: str) -> Any:
         w = tf.Variable(tf.zeros([3]), name="w")

@@ -49,6 +49,7 @@ def test_functions_of_a_module(tmp_path: Path) -> None:
         tf.saved_model.save(module, path, signatures={"serving_default": module.scale})
 
 
+@pytest.mark.slow
 def test_a_model_of_keras(tmp_path: Path) -> None:
     model = tf.keras.Sequential([tf.keras.layers.Dense(2, input_shape=(4,), name="dense"), tf.keras.layers.ReLU()])
     expected = model.predict(X, verbose=0)
@@ -91,6 +92,7 @@ class Doubling(tf.Module):
         self.inner.factor.assign(value)
 
 
+@pytest.mark.slow
 def test_a_loaded_module_is_one_as_it_was_saved(tmp_path: Path) -> None:
     module = Doubling()
     module(tf.constant([1.0, 2.0]))

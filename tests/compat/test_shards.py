@@ -34,6 +34,7 @@ def _make(parts: int, servers: int = 2) -> tuple[Any, Any, Any]:
 
 
 # What TensorFlow 2.15.1 prints of the same program, but for the name of the whole bias.
+@pytest.mark.slow
 def test_weights_are_those_of_tensorflow() -> None:
     table, model, own = _make(2)
     assert [(w.name, tuple(w.shape), w.device) for w in table.weights] == [
@@ -69,6 +70,7 @@ def test_shards_are_computed_with_and_looked_up_together() -> None:
         tape.gradient(loss, own.variables)
 
 
+@pytest.mark.slow
 def test_keras_and_what_it_saves_have_whole_variables(tmp_path: Path) -> None:
     table, model, _ = _make(2)
     assert [w.shape for w in model.get_weights()] == [(ROWS, COLUMNS), (COLUMNS, 1), (1,)]

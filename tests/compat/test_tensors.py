@@ -175,6 +175,7 @@ def test_layers_track_variables() -> None:
     assert layer(np.ones((1, 2), np.float32)).numpy().tolist() == [[2.0, 2.0]]
 
 
+@pytest.mark.slow
 def test_functional_models_take_operations() -> None:
     inputs = keras.Input((4, 6))
     x = tf.transpose(tf.nn.relu(inputs), [0, 2, 1])

@@ -14,6 +14,7 @@ from tests.compat.test_model_fn import trained
 v1 = tf.compat.v1
 
 
+@pytest.mark.slow
 def test_layers_are_classes(tmp_path: Path) -> None:
     names: list[str] = []
 
@@ -34,6 +35,7 @@ def test_layers_are_classes(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_layers_outside_of_a_model_fn() -> None:
     image = np.ones((1, 4, 4, 2), np.float32)
     assert v1.layers.Conv2D(3, 2, 1, "same")(image).shape == (1, 4, 4, 3)

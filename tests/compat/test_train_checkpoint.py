@@ -46,6 +46,7 @@ class Loop:
         self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
 
 
+@pytest.mark.slow
 def test_going_on_is_as_if_it_had_not_stopped(tmp_path: Path) -> None:
     tf.random.set_seed(5)
     first = Loop(tmp_path)

@@ -107,6 +107,7 @@ def test_many_kinds_of_elements(place: str) -> None:
     assert dataset.element_spec == plain.element_spec
 
 
+@pytest.mark.slow
 def test_many_threads_share_a_cache(place: str) -> None:
     calls = Calls()
     dataset = Dataset.range(400).map(calls).map(lambda x: x + 1).cache(place)

@@ -32,6 +32,7 @@ def data(count: int = 20) -> Dataset:
 both = pytest.mark.parametrize("owned", [False, True], ids=["plain", "strategy"])
 
 
+@pytest.mark.slow
 @both
 def test_an_epoch_is_a_pass(owned: bool) -> None:
     seen: list[int] = []
@@ -63,6 +64,7 @@ def test_both_read_the_same_passes() -> None:
     np.testing.assert_allclose(histories[0]["loss"], histories[1]["loss"], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_class_weights_weigh_targets() -> None:
     weights = {0: 1.0, 1: 3.0}
     expected = model(False).fit(

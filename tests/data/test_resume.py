@@ -80,6 +80,7 @@ def test_a_position_before_prefetched_elements() -> None:
     assert [int(v) for v in iterator] == rest == list(range(7, 100))
 
 
+@pytest.mark.slow
 def test_a_file_cache_continues(tmp_path: Path) -> None:
     def dataset(name: str) -> Dataset:
         return Dataset.range(30).shuffle(30).map(lambda i: i * 1.5).cache(str(tmp_path / name)).repeat(2).batch(4)

@@ -265,6 +265,7 @@ def test_calls_through_what_follows() -> None:
     assert read(lambda d: d.map(lambda b: b * 2).map(lambda b: b + 1)) == everything
 
 
+@pytest.mark.slow
 def test_random_augmentation_differs_from_element_to_element() -> None:
     ones = Dataset.from_tensor_slices(np.ones((20, 8), np.float32))
     for function in (

@@ -32,6 +32,7 @@ def test_windows(count: int, size: int, shift: int | None, stride: int, drop: bo
     assert dataset.element_spec == DatasetSpec(TensorSpec((), np.int64))
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 4), st.booleans())
 def test_windows_of_an_unknown_number_of_elements(count: int, size: int, shift: int, drop: bool) -> None:

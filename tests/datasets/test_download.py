@@ -144,6 +144,7 @@ def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch)
         assert time.monotonic() - started < 5
 
 
+@pytest.mark.slow
 def test_a_slow_download_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_download, "TOTAL_SECONDS", 0.2)
     server.pause = lambda: time.sleep(0.15)

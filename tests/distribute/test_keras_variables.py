@@ -190,6 +190,7 @@ def test_in_functions_that_are_traced() -> None:
         STRATEGY.run(lambda: metric.update_state(1.0))
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(["add", "set", "read"]), min_size=1, max_size=5), st.sampled_from(list(ADDED)))
 @settings(max_examples=5)
 def test_run_and_debugging_agree(plan: list[str], aggregation: str) -> None:

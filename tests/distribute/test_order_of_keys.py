@@ -113,6 +113,7 @@ def test_control_flow_of_tensorflow() -> None:
     assert [list(f) for f in found] == [["y", "c"]] * 4 + [["z", "a"]] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", ["global", "replica"])
 def test_a_program_of_ones_own(view: Any) -> None:
     seen: list[Any] = []

@@ -75,6 +75,7 @@ def test_reductions_of_structures(strategy: Any) -> None:
 GRADIENTS = {"SUM": [[6, 12], [24, 30]], "MEAN": [[3, 6], [12, 15]]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", GRADIENTS)
 @pytest.mark.parametrize(
     "options",
@@ -91,6 +92,7 @@ def test_gradients_through_all_reduce(strategy: Any, op: str, options: Any) -> N
         assert seen(run(function, args=(own,))) == GRADIENTS[op]
 
 
+@pytest.mark.slow
 def test_gradients_through_all_gather(strategy: Any) -> None:
     """TensorFlow 2.15's: [[3, 6], [9, 12]]."""
 
@@ -103,6 +105,7 @@ def test_gradients_through_all_gather(strategy: Any) -> None:
         assert seen(run(function, args=(own,))) == [[3, 6], [9, 12]]
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_the_whole(strategy: Any) -> None:
     """A loss of sums over replicas, against differences of the same loss of one device."""
 

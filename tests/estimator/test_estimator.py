@@ -359,6 +359,7 @@ def test_warm_start_only_while_there_is_no_checkpoint(tmp_path: Path) -> None:
     assert warm.get_variable_value("line/kernel") == kernel
 
 
+@pytest.mark.slow
 def test_another_model_in_the_same_directory_is_refused(tmp_path: Path) -> None:
     line(tmp_path).train(input_fn(), steps=1)
 
@@ -514,6 +515,7 @@ def test_user_hooks_come_before_the_check_for_nan(tmp_path: Path) -> None:
     assert np.isnan(spy.seen[-1])
 
 
+@pytest.mark.slow
 def test_a_strategy_evaluates_as_one_device_does(tmp_path: Path) -> None:
     strategy = ls.distribute.MirroredStrategy()
     assert strategy.num_replicas_in_sync == 4

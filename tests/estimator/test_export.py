@@ -323,6 +323,7 @@ _classified.outputs = {  # pyright: ignore[reportFunctionMemberAccess]
 }
 
 
+@pytest.mark.slow
 def test_signatures_of_serialised_examples(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "lockstep"):
         model = _exported(tmp_path, export.build_parsing_serving_input_receiver_fn(SPEC), _classified)
@@ -358,6 +359,7 @@ def test_a_classification_of_raw_features(tmp_path: Path) -> None:
     np.testing.assert_array_equal(model(x=np.ones((3, 2), np.float32))["scores"], [[11]] * 3)
 
 
+@pytest.mark.slow
 def test_alternatives_make_further_signatures(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def receiver_fn() -> export.ServingInputReceiver:
         examples = export.placeholder("string", [None])
@@ -422,6 +424,7 @@ def _model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
     return EstimatorSpec(mode, predictions={"p": jax.nn.softmax(logits), "class": jnp.argmax(logits, -1)})
 
 
+@pytest.mark.slow
 def test_a_model_fn(tmp_path: Path) -> None:
     """As Estimator exports one: its variables are learnt in a first call, and then given."""
     receiver = export.receiver_of(export.build_raw_serving_input_receiver_fn({"x": np.zeros((1, 3), np.float32)}))

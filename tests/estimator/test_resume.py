@@ -55,6 +55,7 @@ def test_goes_on(kind: str, at: int, how: str, left: int, layout: str, mirrored:
     assert len(found["seen"]) == len(expected["seen"]) - left
 
 
+@pytest.mark.slow
 def test_a_call_that_has_ended_is_not_gone_on_with(tmp_path: Path) -> None:
     """As in TensorFlow: each call of train begins with the beginning of its data, if the one before has ended."""
     # The last step was saved on the way (8), or at the end alone (30): both know that it is the end.
@@ -77,6 +78,7 @@ def test_a_checkpoint_of_before_there_were_positions(tmp_path: Path, caplog: pyt
     assert len(found["seen"]) == 24
 
 
+@pytest.mark.slow
 def test_another_pipeline_begins_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run(None, str(tmp_path), "plain", at=6)
     found = run(None, str(tmp_path), "other")
@@ -85,6 +87,7 @@ def test_another_pipeline_begins_anew(tmp_path: Path, caplog: pytest.LogCaptureF
     assert len(found["seen"]) == -(-90 * 3 // 12)
 
 
+@pytest.mark.slow
 def test_row_16_a_damaged_checkpoint_is_passed_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

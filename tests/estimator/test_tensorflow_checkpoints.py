@@ -141,6 +141,7 @@ def test_another_model_is_refused_and_names_what_is_missing(model_dir: Path) -> 
         ESTIMATORS["Adam"](str(model_dir)).train(input_fn, steps=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model_dir", ["Adam"], indirect=True)
 def test_what_is_left_over_is_named(model_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="lockstep"):

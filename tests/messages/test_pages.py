@@ -131,6 +131,7 @@ def test_explain_names_the_nearest_pages(capsys: pytest.CaptureFixture[str]) -> 
     assert said.endswith("Read on: lockstep explain lockstep-run\n")
 
 
+@pytest.mark.slow
 def test_what_ends_a_program_is_printed_with_its_page(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import lockstep as ls\nls.distribute.MultiWorkerMirroredStrategy()\n")
@@ -151,6 +152,7 @@ def _share_of_first(queries: list[tuple[str, Message]]) -> float:
     return sum(found) / len(found)
 
 
+@pytest.mark.slow
 def test_a_copy_of_a_message_or_of_its_first_sentence_finds_its_page_first() -> None:
     # What has hardly a word of its own, or stands in the source of two pages, could lead to either.
     pages_of = defaultdict[str, set[str]](set)

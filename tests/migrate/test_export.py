@@ -39,6 +39,7 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "model.keras"
 
 
+@pytest.mark.slow
 def test_a_model_of_keras(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(model, tmp_path / "copy.keras") == 0
     assert "results differ by 0.0e+00 at most" in capsys.readouterr().out

@@ -46,6 +46,7 @@ def test_a_file_of_lockstep_holds_the_same_bits(tmp_path: Path, capsys: pytest.C
         assert found.arrays[name].tobytes() == expected[key.replace("/", "|")].tobytes()
 
 
+@pytest.mark.slow
 def test_an_estimator_goes_on_from_a_converted_directory(tmp_path: Path) -> None:
     assert run(DATA / "estimator_dnn", tmp_path / "model") == 0
     columns = [tf.feature_column.numeric_column("x", shape=(3,))]

@@ -28,6 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> saved_model.LoadedModel:
     return saved_model.load(directory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 7, 1000])
 def test_any_number_of_examples_gives_what_the_function_gives(model: saved_model.LoadedModel, count: int) -> None:
     x = mlp_inputs(count)

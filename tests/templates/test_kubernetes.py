@@ -62,6 +62,7 @@ def test_containers_end_in_order_and_share_what_they_must(job: Job) -> None:
         assert int(container["resources"]["limits"].get("nvidia.com/gpu", 0)) == gpus
 
 
+@pytest.mark.slow
 @ALL_JOBS
 def test_jobset_is_valid_and_each_pod_has_its_name(job: Job) -> None:
     claim, found = documents(jobset(job))

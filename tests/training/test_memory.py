@@ -70,6 +70,7 @@ def test_devices_divide_a_batch_and_an_optimizer_that_is_sharded() -> None:
     assert sharded.optimizer < 0.75 * whole.optimizer
 
 
+@pytest.mark.slow
 def test_what_cannot_be_known_is_refused() -> None:
     model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(10)])
     model.compile("sgd", "mse")

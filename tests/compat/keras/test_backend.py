@@ -198,6 +198,7 @@ def test_random_values() -> None:
     assert K.random_normal_variable((2, 3), 0, 1).shape == K.random_uniform_variable((2, 3), 0, 1).shape
 
 
+@pytest.mark.slow
 def test_a_function_of_a_model() -> None:
     model = tf_keras.Sequential([tf_keras.layers.Dense(3, input_shape=(4,)), tf_keras.layers.Dense(2)])
     outputs = K.function([model.input], [model.layers[0].output, model.output])([X[0]])

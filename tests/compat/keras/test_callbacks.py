@@ -51,6 +51,7 @@ def test_weights_under_a_prefix_are_restored(tmp_path: Path) -> None:
     assert all(np.array_equal(a, b) for a, b in zip(model.get_weights(), fresh.get_weights(), strict=True))
 
 
+@pytest.mark.slow
 def test_period_and_save_freq(tmp_path: Path) -> None:
     every_other = tf_keras.callbacks.ModelCheckpoint(f"{tmp_path}/epochs/{{epoch}}.keras", period=2)
     every_third = tf_keras.callbacks.ModelCheckpoint(f"{tmp_path}/batches/{{epoch}}-{{batch}}", save_freq=3)
@@ -113,6 +114,7 @@ def made(kind: str) -> keras.Model:
         return small.model()
 
 
+@pytest.mark.slow
 def test_a_backup_before_preemption_needs_our_loop(tmp_path: Path) -> None:
     backup = tf_keras.callbacks.BackupAndRestore(tmp_path, save_before_preemption=True)
     with pytest.raises(UnsupportedError, match="save_before_preemption"):

@@ -50,6 +50,7 @@ def test_two_outputs_give_results_in_their_order() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_flat_list_of_metrics_is_for_each_output() -> None:
     model = two_outputs()
     model.compile("sgd", {"b": "mse", "a": "sparse_categorical_crossentropy"}, ["accuracy"], {"a": 2.0})

@@ -30,6 +30,7 @@ def test_inputs_of_layers() -> None:
     assert np.array_equal(keras.layers.Dense(1, kernel_initializer="ones")([[2.0, 2.0]]), [[4.0]])
 
 
+@pytest.mark.slow
 def test_a_model_that_begins_with_an_embedding_is_built() -> None:
     model = keras.Sequential([keras.layers.Embedding(100, 16), keras.layers.GlobalAveragePooling1D()])
     model.add(keras.layers.Dense(1))

@@ -85,6 +85,7 @@ def test_a_layer_that_names_its_weights_first() -> None:
     assert [weight.name for weight in layer.weights] == ["scale", "shift"]
 
 
+@pytest.mark.slow
 def test_batch_normalization() -> None:
     x = np.random.default_rng(1).normal(size=(8, 3)).astype("float32")
     plain = keras.layers.BatchNormalization()(x, training=True)

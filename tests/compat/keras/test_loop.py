@@ -19,6 +19,7 @@ def train(model: Any) -> dict[str, list[float]]:
     return model.fit(x, y, batch_size=8, epochs=2, validation_data=(x, y), shuffle=False, verbose=0).history
 
 
+@pytest.mark.slow
 def test_a_model_without_a_strategy_trains_as_on_one_device() -> None:
     model = small.model()
     assert ownership(model) is None
@@ -32,6 +33,7 @@ def test_a_model_without_a_strategy_trains_as_on_one_device() -> None:
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch"])
 def test_every_method_does(call: str) -> None:
     model = small.model()
@@ -48,6 +50,7 @@ def test_a_model_of_plain_keras_stays_on_keras_loop() -> None:
     assert ownership(model) is None
 
 
+@pytest.mark.slow
 def test_within_a_scope_that_it_was_not_made_in_keras_trains_a_model() -> None:
     model = small.model()
     with tf.distribute.MirroredStrategy().scope():
@@ -63,6 +66,7 @@ def test_a_distribution_of_keras_own_is_left_to_keras(monkeypatch: pytest.Monkey
     assert ownership(model) is None
 
 
+@pytest.mark.slow
 def test_in_other_threads_keras_trains_models() -> None:
     models, histories = [small.model() for _ in range(2)], list[Any]()
     threads = [threading.Thread(target=lambda m=m: histories.append(train(m))) for m in models]

@@ -52,6 +52,7 @@ def test_assigning_the_learning_rate() -> None:
     assert float(tf_keras.optimizers.SGD(schedule).lr) == 0.5
 
 
+@pytest.mark.slow
 def test_a_rate_that_is_set_is_trained_with() -> None:
     model = small.trained(optimizer="sgd")
     K.set_value(model.optimizer.lr, 0.0)
@@ -83,6 +84,7 @@ def test_weights_come_out_as_they_go_in() -> None:
         assert np.array_equal(one, two)
 
 
+@pytest.mark.slow
 def test_a_class_derived_from_an_optimizer(tmp_path: Path) -> None:
     @tf_keras.utils.register_keras_serializable()
     class Half(tf_keras.optimizers.SGD):
@@ -116,6 +118,7 @@ def test_decay_under_a_strategy() -> None:
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SGD", "Adam", "Ftrl", "RMSprop"])
 def test_variables_may_come_after_it_was_built(name: str) -> None:
     one, late = (getattr(tf_keras.optimizers.legacy, name)(learning_rate=0.1) for _ in range(2))

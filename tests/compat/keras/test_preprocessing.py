@@ -27,6 +27,7 @@ def assert_close(found: Any, expected: Any) -> None:
         assert found == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted({name.partition("/")[0] for name in CASES}))
 def test_results_are_those_of_tensorflow(kind: str) -> None:
     for name, case in CASES.items():

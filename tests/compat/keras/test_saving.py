@@ -101,6 +101,7 @@ def test_a_process_that_ended_between_two_renames_lost_nothing(tmp_path: Path) -
     assert says_the_same(model, tf_keras.models.load_model(tmp_path / "saved"))
 
 
+@pytest.mark.slow
 def test_without_the_optimizer(tmp_path: Path) -> None:
     model = small.trained()
     model.save(tmp_path / "saved", include_optimizer=False)

@@ -93,6 +93,7 @@ def test_limits_are_positive(tmp_path: Path, wrong: dict[str, int]) -> None:
         tf.keras.utils.SidecarEvaluator(_model(), DATA, tmp_path, **wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [tf.distribute.MirroredStrategy, tf.distribute.ParameterServerStrategy])
 def test_data_of_a_dataset_creator_are_those_of_its_dataset(strategy: Any) -> None:
     def dataset_fn(context: Any) -> Any:

@@ -51,6 +51,7 @@ class Model(tf.keras.Model):
         return {"loss": loss}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("inside", [False, True])
 def test_the_step_is_that_of_one_device(name: str, inside: bool) -> None:

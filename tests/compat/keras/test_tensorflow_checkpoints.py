@@ -69,6 +69,7 @@ def test_weights_are_equal_bit_for_bit() -> None:
         np.testing.assert_array_equal(np.asarray(value), expected[name + end])
 
 
+@pytest.mark.slow
 def test_the_newest_of_a_manager_is_restored() -> None:
     model, optimizer, step = keras_model("sequential"), tf.keras.optimizers.Adam(0.01), tf.Variable(0, dtype=tf.int64)
     checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, step=step)
@@ -91,6 +92,7 @@ def test_the_newest_of_a_manager_is_restored() -> None:
     np.testing.assert_allclose(losses, json.loads((DATA / "tracked" / "losses.json").read_text()), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_another_model_is_named() -> None:
     model = keras_model("lstm")
     with pytest.raises(CheckpointError, match=r"cp\.ckpt\.index has no value for .*lstm[^/]*/lstm_cell/kernel"):
@@ -172,6 +174,7 @@ class Subclassed(tf.keras.Model):
         return self.heads["one"](x) + 2 * self.heads["two"](x)
 
 
+@pytest.mark.slow
 def test_models_that_are_classes_of_their_own_predict_as_in_tensorflow() -> None:
     model, parts = Subclassed(), [tf.Variable(0.0), tf.Variable([0, 0])]
     model(ROWS[:4])

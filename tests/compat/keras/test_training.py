@@ -157,6 +157,7 @@ def test_a_model_of_a_class_loads_compiled_without_a_warning(tmp_path) -> None:
     assert keras.models.load_model(tmp_path / "m.keras").compiled
 
 
+@pytest.mark.slow
 def test_pictures_from_a_generator() -> None:
     make = tf_keras.preprocessing.image.ImageDataGenerator(rescale=1 / 255, rotation_range=20, horizontal_flip=True)
     x = np.full((8, 6, 6, 3), 255.0, "float32")

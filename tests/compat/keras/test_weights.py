@@ -52,6 +52,7 @@ def test_the_newest(tmp_path: Path) -> None:
     assert tf_keras.latest_checkpoint(tmp_path) is None
 
 
+@pytest.mark.slow
 def test_what_another_optimizer_saved(tmp_path: Path) -> None:
     model = small.trained(optimizer="adam")
     model.save_weights(tmp_path / "cp.ckpt")

@@ -193,6 +193,7 @@ def test_a_kernel_larger_than_the_picture_is_a_product() -> None:
     assert "stablehlo.convolution" not in ours
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padding", ["SAME", "VALID", [(2, 0), (0, 3)]], ids=str)
 @pytest.mark.parametrize("size", [(9, 12), (6, 31)])
 def test_the_gradient_of_a_kernel_with_one_output(size: tuple[int, int], padding: Any) -> None:
@@ -207,6 +208,7 @@ def test_the_gradient_of_a_kernel_with_one_output(size: tuple[int, int], padding
     assert_same(of_kernel, x, k)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["one channel", "one output", "1x1, stride 2"])
 def test_float64(name: str) -> None:
     with jax.enable_x64(True):
@@ -214,6 +216,7 @@ def test_float64(name: str) -> None:
         assert_same(with_gradients(f), x, k)
 
 
+@pytest.mark.slow
 def test_precision_and_result_type_are_kept() -> None:
     f, x, k = build(NAMED["1x1"], "bfloat16", 0)
     wide = {**NAMED["1x1"], "preferred_element_type": jnp.float32, "precision": lax.Precision.HIGHEST}

@@ -179,6 +179,7 @@ def test_when_xla_divides_the_batch() -> None:
     assert_same(lambda k, x: GRADIENT(k, lax.with_sharding_constraint(x, sharding)), KERNEL, X)
 
 
+@pytest.mark.slow
 @settings(max_examples=3)
 @given(
     space=st.lists(st.integers(2, 7), min_size=1, max_size=2),

@@ -197,6 +197,7 @@ LOOPS: dict[str, tuple[Callable[..., Any], int]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOOPS)
 def test_what_may_be_moved(name: str) -> None:
     loop, left = LOOPS[name]
@@ -240,6 +241,7 @@ def test_under(name: str) -> None:
     assert_same(TRANSFORMED[name], weights(), X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check_vma", [False, True])
 def test_under_shard_map(check_vma: bool) -> None:
     whole, divided = PartitionSpec(), PartitionSpec(None, "replica")
@@ -257,6 +259,7 @@ def test_under_shard_map(check_vma: bool) -> None:
     assert_same(mapped, weights(), x)
 
 
+@pytest.mark.slow
 def test_when_xla_divides_the_batch() -> None:
     mesh = jax.make_mesh((2,), ("replica",), axis_types=(AxisType.Auto,), devices=jax.local_devices()[:2])
     sharding = NamedSharding(mesh, PartitionSpec(None, "replica"))

@@ -54,6 +54,7 @@ def test_the_gradient_of_max_pooling_goes_where_xla_sends_it(case: Any, dtype: s
     )
 
 
+@pytest.mark.slow
 @FEW
 @given(case=cases(), kind=st.sampled_from(["max", "sum"]), dtype=st.sampled_from(DTYPES), seed=st.integers(0, 99))
 def test_pooling(case: Any, kind: str, dtype: str, seed: int) -> None:

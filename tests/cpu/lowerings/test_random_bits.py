@@ -50,12 +50,14 @@ def test_numbers_are_those_of_jax(name: str) -> None:
     assert_same(wrapped(DRAWS[name]), KEY, exact=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bits", "bits of 8", "bernoulli", "of many keys"])
 def test_numbers_are_those_of_jax_where_sharding_changes_them(name: str) -> None:
     with jax.threefry_partitionable(False):
         assert_same(wrapped(DRAWS[name]), KEY, exact=True)
 
 
+@pytest.mark.slow
 def test_bits_of_64() -> None:
     with jax.enable_x64(True):
         assert_same(wrapped(lambda key: jax.random.bits(key, (5, 3), "uint64")), KEY, exact=True)
@@ -70,6 +72,7 @@ def test_any_key_and_shape(first: int, second: int, shape: list[int]) -> None:
     assert_same(wrapped(lambda key: jax.random.bits(key, shape)), key, exact=True)
 
 
+@pytest.mark.slow
 def test_a_mask_is_one_loop_and_drawn_once() -> None:
     def forward_and_back(data: Any, x: Any, g: Any) -> Any:
         mask = jax.random.bernoulli(jax.random.wrap_key_data(data), 0.9, x.shape)
@@ -100,6 +103,7 @@ def test_keys_keep_their_generator_whatever_the_default_is() -> None:
         assert differs(draw, KEY)
 
 
+@pytest.mark.slow
 def test_a_function_that_does_more_than_to_draw_stays_a_function() -> None:
     @jax.jit
     def noisy_sum(key: Any) -> Any:
@@ -109,6 +113,7 @@ def test_a_function_that_does_more_than_to_draw_stays_a_function() -> None:
     assert_same(wrapped(noisy_sum), KEY)
 
 
+@pytest.mark.slow
 def test_a_function_that_says_how_it_is_divided_stays_a_function() -> None:
     mesh = jax.make_mesh((2,), ("replica",), axis_types=(AxisType.Auto,), devices=jax.local_devices()[:2])
 
@@ -120,6 +125,7 @@ def test_a_function_that_says_how_it_is_divided_stays_a_function() -> None:
     assert_same(wrapped(divided_draw), KEY, exact=True)
 
 
+@pytest.mark.slow
 def test_when_xla_divides_the_batch() -> None:
     mesh = jax.make_mesh((2,), ("replica",), axis_types=(AxisType.Auto,), devices=jax.local_devices()[:2])
     sharding = NamedSharding(mesh, PartitionSpec("replica"))

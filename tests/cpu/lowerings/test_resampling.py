@@ -120,6 +120,7 @@ offsets = st.floats(-40, 40, width=32) | st.floats(width=32) | st.sampled_from([
 rows = st.tuples(factors, factors, offsets)
 
 
+@pytest.mark.slow
 @given(rows, rows)
 def test_any_transform(x: _Row, y: _Row) -> None:
     _assert_equal_everywhere(x, y, "reflect", "bilinear")
@@ -138,6 +139,7 @@ def _assert_equal_everywhere(x: _Row, y: _Row, mode: str, interpolation: str) ->
     np.testing.assert_allclose(ours(*arguments), own(*arguments), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_is_no_affine_transform_is_computed_as_ever() -> None:
     transforms = make_transforms(3)
     transforms[:, 6:] = [[1e-3, 0], [0, -0.5], [0, 0]]

@@ -76,6 +76,7 @@ _WHOLE: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("update", _BY_ROWS.values(), ids=_BY_ROWS)
 def test_by_rows(update: Callable[..., Any]) -> None:
     step, operands = _step(update), _operands()
@@ -105,6 +106,7 @@ def test_small_tables_and_many_lookups_stay_whole() -> None:
     assert not _is_by_rows(step, *_operands(count=8_000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["fill", "clip", "wrap"])
 def test_numbers_beyond_the_table(mode: str) -> None:
     step = _step(_adagrad, lambda table, places: jnp.take(table, places, 0, mode=mode, fill_value=0.0))
@@ -122,6 +124,7 @@ def test_a_number_of_lookups_that_is_not_known_is_left_alone() -> None:
     assert row_updates.update_rows(jaxpr) is jaxpr
 
 
+@pytest.mark.slow
 def test_a_table_that_is_looked_up_twice() -> None:
     step = _step(_adagrad, lambda table, places: _take(table, places) * _take(table, places[::-1] // 2))
     operands = _operands()
@@ -129,6 +132,7 @@ def test_a_table_that_is_looked_up_twice() -> None:
     assert_same(step, *operands, exact=True)
 
 
+@pytest.mark.slow
 def test_two_tables_of_one_shape() -> None:
     def step(first: Any, second: Any, places: Any, target: Any) -> Any:
         def loss(tables: Any) -> Any:
@@ -147,6 +151,7 @@ def compiled() -> list[Any]:
     return [lowered(_step(_adagrad), *_operands(), ours=ours).compile() for ours in (False, True)]
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from([-_ROWS - 2, -_ROWS, -1, 0, 1, 2, 3, _ROWS - 1, _ROWS]), min_size=24, max_size=24))
 def test_any_numbers(compiled: list[Any], places: list[int]) -> None:
     table, slot, _, target = _operands()
@@ -205,6 +210,7 @@ def test_optimizers_of_keras(optimizer: Any, by_rows: bool, monkeypatch: pytest.
             np.testing.assert_array_equal(value, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
 def test_replicas_follow_one_device(optimizer: str) -> None:
     """Several update the whole table, one some rows."""

@@ -117,6 +117,7 @@ def test_types_that_it_has_no_kernels_for_are_left_to_xla() -> None:
     assert count_calls(jnp.matmul, *operands) == 0
 
 
+@pytest.mark.slow
 def test_it_is_called_in_loops_and_branches() -> None:
     x, kernel = random((4, 16, 20, 20, 32), "float32", 0), random((3, 3, 32, 32), "float32", 1)
 

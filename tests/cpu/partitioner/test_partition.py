@@ -137,6 +137,7 @@ _OPERANDS = [(a, b) for a in (None, 0, 1, 2) for b in (None, 0, 1, 2) if (a, b) 
 _PRODUCTS = ["abc,abd->acd", "abc,dbc->ad", "abc,bcd->ad", "abc,acb->a", "abc,def->abcdef", "abc,cba->bac"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("product", _PRODUCTS)
 def test_products(product: str) -> None:
     """Of axes of one size, so that any axis of either operand may be the divided one."""
@@ -191,6 +192,7 @@ def _pooled(x: Any, kind: str, axis: int) -> Any:
     return lax.reduce_window(x, 0.0, lax.add, window, (1, 1, 1, 1), "VALID")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", [0, 1])
 def test_windows(axis: int) -> None:
     def everything(_: Any, x: Any) -> Any:
@@ -227,6 +229,7 @@ def _lookups(w: Any, data: Any) -> Any:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 3])
 def test_lookups(count: int) -> None:
     data = {"ids": _numbers(0, 6, 6, 3), "x": _normal(1, 6, 6)}
@@ -279,6 +282,7 @@ def _loops(w: Any, x: Any) -> Any:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 4])
 def test_loops(count: int) -> None:
     _check(_loops, _normal(0, 2, 3), _normal(1, 4, 3), count)
@@ -303,6 +307,7 @@ def _called(w: Any, x: Any) -> Any:
     return jax.value_and_grad(loss)(w), jax.vmap(lambda r: jnp.linalg.inv(jnp.outer(r, r) + jnp.eye(3)))(x)
 
 
+@pytest.mark.slow
 def test_calls() -> None:
     _check(_called, _normal(0, 3, 3), _normal(1, 4, 3), 2)
 

@@ -24,6 +24,7 @@ def write(path: Path, columns: dict[str, Any], rows: int = 4) -> Path:
     return path
 
 
+@pytest.mark.slow
 @files
 @given(
     st.lists(st.tuples(st.integers(-100, 100), st.text(max_size=3), st.lists(st.integers(0, 9), max_size=2))),

@@ -201,6 +201,7 @@ def test_a_position_beyond_the_end(tmp_path: Path, compression: str) -> None:
         reader.seek(1000)
 
 
+@pytest.mark.slow
 def test_a_reading_given_up_in_a_cycle_gives_no_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     warned: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda event: warned.append(event.exc_value))

@@ -73,6 +73,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(
     st.tuples(st.integers(1, 60), st.integers(1, 60), st.integers(1, 6)),

@@ -129,6 +129,7 @@ def test_each_worker_has_its_own_pass_over_the_data(coordinator: ClusterCoordina
     coordinator.join()
 
 
+@pytest.mark.slow
 def test_each_worker_has_its_own_values(coordinator: ClusterCoordinator) -> None:
     made = iter(range(100))
     values = coordinator.create_per_worker_resource(lambda: np.float32(next(made)))

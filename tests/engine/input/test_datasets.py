@@ -60,6 +60,7 @@ def read_followed(workers: list[ReplicatedReader], most: int = 10**6) -> list[li
     return batches
 
 
+@pytest.mark.slow
 @given(st.integers(0, 60), st.integers(1, 20), st.integers(1, 5), st.integers(1, 30))
 def test_followed_batches_are_those_of_one_worker(count: int, size: int, workers: int, buffer: int) -> None:
     dataset = Dataset.range(count).shuffle(buffer).map(lambda i: i * 2).batch(size)

@@ -117,6 +117,7 @@ def _batches(count: int, seed: int = 0, fails: bool = False) -> Iterator[np.ndar
         raise OSError("disk gone")
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 25), min_size=2, max_size=3),
@@ -132,6 +133,7 @@ def test_all_end_after_the_shortest(lengths: list[int], limit: int | None, seed:
         assert [int(b[0]) for b in task.seen] == list(range(expected))
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(lengths=st.lists(st.integers(0, 20), min_size=2, max_size=3), data=st.data(), seed=st.integers(0, 1000))
 def test_an_error_reaches_all_at_the_same_batch(lengths: list[int], data: st.DataObject, seed: int) -> None:

@@ -172,12 +172,14 @@ def test_a_generator_must_yield_tuples(scope: Scope) -> None:
         _model(scope).fit(((x,) for _ in range(3)), sample_weight=np.ones(3), verbose=0)
 
 
+@pytest.mark.slow
 def test_text_is_refused(scope: Scope) -> None:
     _, y = _data()
     with pytest.raises(InputError, match=r"must hold numbers.*Received: <U5 at \[0\]"):
         _model(scope).fit(((np.full((4, 5), "hello"), y[:4]) for _ in range(3)), verbose=0)
 
 
+@pytest.mark.slow
 def test_an_error_of_the_input_is_raised_as_it_is(scope: Scope) -> None:
     x, y = _data()
 
@@ -205,6 +207,7 @@ def test_a_model_is_built_on_its_first_batch(scope: Scope) -> None:
     assert unbuilt.predict(x, verbose=0).shape == (ROWS, 2)
 
 
+@pytest.mark.slow
 def test_compile_under_a_scope_is_enough(scope: Scope, strategy: ls.distribute.Strategy) -> None:
     from lockstep._engine.keras.ownership import ownership
 
@@ -246,6 +249,7 @@ def test_variables_are_ordinary_local_arrays_between_calls(scope: Scope) -> None
     np.testing.assert_allclose(model(x), model.predict(x, verbose=0), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_training_runs_on_every_device(scope: Scope, strategy: ls.distribute.Strategy) -> None:
     x, y = _data()
     model = _model(scope)

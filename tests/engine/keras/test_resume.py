@@ -294,6 +294,7 @@ def test_nothing_is_saved_of_a_training_that_ends_for_a_nan(one: Any, tmp_path: 
         np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.slow
 def test_several_steps_run_at_once_between_backups(one: Any, tmp_path: Path) -> None:
     """Backups cut dispatches where they are made, and nowhere else."""
     from lockstep._engine.loop import loop

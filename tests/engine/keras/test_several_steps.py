@@ -74,6 +74,7 @@ def test_several_steps_do_run_in_one_dispatch() -> None:
     assert made.train_function.tuner.max_steps > 2
 
 
+@pytest.mark.slow
 def test_a_callback_that_looks_at_batches_changes_no_bit() -> None:
     watch = Watch()
     (watched, seen), (alone, unseen) = trained([watch]), trained()
@@ -93,6 +94,7 @@ def test_steps_per_execution_says_when_callbacks_are_told() -> None:
     assert int(made.optimizer.iterations) == 19
 
 
+@pytest.mark.slow
 def test_steps_per_execution_may_be_auto() -> None:
     (first, one), (second, other) = trained(), trained(steps_per_execution="auto")
     assert one == other
@@ -158,6 +160,7 @@ def test_data_on_the_devices_trains_as_data_from_the_host() -> None:
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_whoever_hears_of_batches_is_told() -> None:
     class Told(keras.callbacks.Callback):
         looks_at_batches = False

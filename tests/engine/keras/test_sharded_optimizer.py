@@ -128,6 +128,7 @@ def test_steps_one_by_one_are_the_same() -> None:
     np.testing.assert_allclose(sharded.predict(x, verbose=0), plain.predict(x, verbose=0), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ArgumentError, match="must be True or False"):
         mirrored(None, shard_optimizer_state=1)

@@ -89,6 +89,7 @@ def test_what_rows_depend_on_each_other_in_is_refused_by_rows_and_exact_as_a_who
     assert TABLE in servers.spec.rule.whole
 
 
+@pytest.mark.slow
 def test_a_variable_that_is_updated_whole_lies_on_one_server() -> None:
     with pytest.raises(UnsupportedError, match=r"rule\.whole"):
         Servers(optimizers.Lamb(0.001), 2, held=variables("dense"), partitions={TABLE: [30, 30]})
@@ -136,6 +137,7 @@ def test_optimizers_whose_slots_are_no_numbers_or_of_several_are_refused(make: C
         can_be_rows(make(), variables()[0])
 
 
+@pytest.mark.slow
 def test_what_is_left_out_of_weight_decay_has_a_program_of_its_own() -> None:
     optimizer = optimizers.AdamW(0.01, weight_decay=0.1)
     optimizer.exclude_from_weight_decay(var_names=["bias"])

@@ -165,6 +165,7 @@ def test_an_update_that_fails_half_way_leaves_no_state_to_go_on_with(
     assert state.exchange(push_for(state, layout, 0, generation=1), None, 1.0).applied
 
 
+@pytest.mark.slow
 def test_opening_again_with_the_same_facts_keeps_what_is_there() -> None:
     servers = Servers(keras.optimizers.Adam(0.01))
     servers.train(3)

@@ -139,6 +139,7 @@ def _begin_anew(program: StepProgram) -> State:
     return _begin(program)
 
 
+@pytest.mark.slow
 def test_steps_may_be_put_together_in_any_way() -> None:
     rounds = LocalSGDOptions(3, 0.7, 0.9, True)
     found: list[State] = []
@@ -219,6 +220,7 @@ def _exchanged(text: str) -> int:
     return 4 * sum(int(np.prod([int(n) for n in shape.split(",") if n], initial=1)) for shape in shapes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
 def test_other_replicas_begin_with_the_mean(count: int) -> None:
     rounds = LocalSGDOptions(3, 1.0, 0.0, False)
@@ -257,6 +259,7 @@ def test_marks_tell_arrays_apart(values: list[float], data: Any) -> None:
 _marked = jax.jit(local_sgd.mark_of)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bool", "int8", "int32", "float16", "bfloat16", "float32"])
 def test_zeros_are_marked_by_zeros(dtype: str) -> None:
     """Replicas begin with zeros."""

@@ -176,6 +176,7 @@ def test_what_gains() -> None:
     assert not gaining((100, 100), 1, "int32") and not gaining((100, 100), 1, "complex64")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
 def test_other_types_come_back_as_they_were(dtype: str) -> None:
     with jax.enable_x64(dtype == "float64"):
@@ -203,6 +204,7 @@ def test_only_factors_and_what_is_small_travel(replicas: int, rank: int) -> None
     assert numbers < sum(map(math.prod, shapes)) / 20
 
 
+@pytest.mark.slow
 def test_at_first_gradients_may_travel_whole() -> None:
     reduction = Reduction(rank=1, whole_steps=2)
     summing, kept = _summing(2, reduction), _zeros(reduction, 2, [(24, 16)])

@@ -111,6 +111,7 @@ def _equal(differs: Any, shapes: Any) -> None:
     assert not any(jax.tree.leaves(differs)) and len(jax.tree.leaves(shapes)) == 3
 
 
+@pytest.mark.slow
 @given(st.integers(1, 11))
 @settings(max_examples=8)
 def test_a_whole_batch_in_shares(rows: int) -> None:

@@ -32,6 +32,7 @@ def test_a_copy_stands_for_its_array_until_another_value_is_assigned() -> None:
     assert copies.placed(one, local) is None
 
 
+@pytest.mark.slow
 def test_what_stands_for_a_variable_goes_with_it() -> None:
     """The next variable may get its id."""
     copies = LocalCopies()

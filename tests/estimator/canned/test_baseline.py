@@ -11,6 +11,7 @@ from lockstep.estimator._canned._baseline import batch_size
 from tests.estimator.canned.tools import COUNT, batches, config
 
 
+@pytest.mark.slow
 def test_a_classifier_learns_how_frequent_classes_are(tmp_path: Path) -> None:
     labels = np.array([0, 1, 1, 2])[np.arange(COUNT) % 4]
     model = BaselineClassifier(n_classes=3, config=config(tmp_path))

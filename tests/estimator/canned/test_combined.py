@@ -48,6 +48,7 @@ def test_the_parts_are_trained_at_their_own_rates(tmp_path: Path) -> None:
     assert model.get_variable_value("adagrad/learning_rate") == pytest.approx(0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [_WIDE, _DEEP])
 def test_one_part_is_enough(tmp_path: Path, part: dict[str, Any]) -> None:
     model = DNNLinearCombinedRegressor(**part, config=config(tmp_path))

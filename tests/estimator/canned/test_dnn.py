@@ -130,6 +130,7 @@ def test_embeddings_from_a_checkpoint(tmp_path: Path) -> None:
         DNNRegressor([2], [missing], config=config(tmp_path / "d")).train(batches())
 
 
+@pytest.mark.slow
 def test_shared_embeddings_are_one_variable(tmp_path: Path) -> None:
     other = fc.categorical_column_with_vocabulary_list("w2", ["a", "b", "c"])
     columns = fc.shared_embeddings([_WORDS, other], 2, initializer=keras.initializers.Constant(1.0))
@@ -140,6 +141,7 @@ def test_shared_embeddings_are_one_variable(tmp_path: Path) -> None:
     assert not (model.get_variable_value("w_w2_shared_embedding") == 1).all()
 
 
+@pytest.mark.slow
 def test_logit_functions_in_a_model_fn_of_ones_own(tmp_path: Path) -> None:
     deep = dnn_logit_fn_builder(1, [2], [_AGE], "relu", None, None, False)
     wide = linear_logit_fn_builder(1, [_WORDS], "mean")

@@ -60,6 +60,7 @@ _CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "labels", "logits", "each"), _CASES)
 def test_losses_are_reduced_as_asked_for(make: Any, labels: Any, logits: Any, each: Any) -> None:
     weighted = each * _WEIGHTS
@@ -117,6 +118,7 @@ def test_a_weight_column_may_change_weights() -> None:
     assert doubled == pytest.approx(2 * float(BinaryClassHead("wt").loss(_BINARY, _ONE, {"wt": _WEIGHTS[:, 0]})))
 
 
+@pytest.mark.slow
 def test_words_are_labels_by_a_vocabulary() -> None:
     words = text("no", "yes")[_BINARY]
     assert float(BinaryClassHead(label_vocabulary=["no", "yes"]).loss(words, _ONE)) == float(
@@ -144,6 +146,7 @@ def test_unknown_words_and_labels_of_another_kind() -> None:
         MultiClassHead(3).loss(_CLASS.astype(np.float32), _THREE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "labels", "logits"),
     [
@@ -179,6 +182,7 @@ def test_shapes_are_checked() -> None:
         BinaryClassHead("wt").loss(_BINARY, _ONE, {"x": _ONE})
 
 
+@pytest.mark.slow
 def test_more_dimensions_before_the_last() -> None:
     labels, logits = _RANDOM.integers(0, 2, (_N, 4)), _RANDOM.normal(size=(_N, 4, 1)).astype(np.float32)
     expected = _cross_entropy(labels[..., None], logits).mean()
@@ -271,6 +275,7 @@ def test_metrics_of_two_classes() -> None:
     assert set(found) == {*expected, "auc", "auc_precision_recall"}
 
 
+@pytest.mark.slow
 def test_metrics_of_several_classes_and_of_numbers() -> None:
     found = _evaluated(MultiClassHead(3, weight_column="wt", name="m"), *_halves(_CLASS, _THREE))
     right = _THREE.argmax(1) == _CLASS[:, 0]
@@ -316,6 +321,7 @@ def test_losses_of_ones_own() -> None:
         MultiClassHead(3, loss_fn=lambda labels, logits: logits).loss(_CLASS, _THREE)
 
 
+@pytest.mark.slow
 def test_heads_are_put_together() -> None:
     first, second = MultiClassHead(3, name="one"), BinaryClassHead(name="two")
     head = MultiHead([first, second], head_weights=[1.0, 0.5])

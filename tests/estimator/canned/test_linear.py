@@ -76,6 +76,7 @@ def test_a_classifier_learns_what_tensorflow_learns(tmp_path: Path) -> None:
     assert rows[0]["classes"][0] == str(rows[0]["class_ids"][0]).encode()
 
 
+@pytest.mark.slow
 def test_without_an_optimizer_it_is_ftrl_at_the_rate_of_tensorflow(tmp_path: Path) -> None:
     model = LinearRegressor(_COLUMNS, optimizer=None, sparse_combiner="mean", config=config(tmp_path))
     expected = [0.5, 0.406475, 0.474804, 0.253142, 0.449682, 0.290007]

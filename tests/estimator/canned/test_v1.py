@@ -63,6 +63,7 @@ def test_each_takes_all_arguments_and_only_functions_for_partitioners(tmp_path: 
         getattr(_v1, name)(**{**given, partitioner: partitioners.FixedShardsPartitioner(2)})
 
 
+@pytest.mark.slow
 def test_losses_are_sums_and_names_those_of_tensorflow_1(tmp_path: Path) -> None:
     first = _v1.LinearClassifier([_AGE], config=config(tmp_path / "a"))
     found = losses(first, batches(times=2))

@@ -72,6 +72,7 @@ def test_embeddings_begin_as_the_initializer_says() -> None:
     assert numbers(column).tolist() == [[2, 2], [1, 1], [0, 0], [2, 2]]
 
 
+@pytest.mark.slow
 def test_embeddings_are_normally_distributed_by_default() -> None:
     layer = fc.DenseFeatures(fc.embedding_column(fc.categorical_column_with_identity("id", 4000), 16))
     layer({"id": np.array([[1]])})
@@ -81,6 +82,7 @@ def test_embeddings_are_normally_distributed_by_default() -> None:
     assert table.std() == pytest.approx(0.25 * 0.88, rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_layer_names_its_variables_by_the_columns() -> None:
     layer = fc.DenseFeatures(
         [fc.embedding_column(_IDENTITY, 2), fc.embedding_column(_WORDS, 3, trainable=False)], name="in"
@@ -100,6 +102,7 @@ def test_a_layer_tells_what_each_column_gave() -> None:
     assert np.asarray(outputs[number]).ravel().tolist() == [1, 2, 3, 0]
 
 
+@pytest.mark.slow
 def test_a_layer_can_be_part_of_a_keras_model() -> None:
     inputs = {"v": keras.Input((1,), name="v"), "id": keras.Input((2,), dtype="int32", name="id")}
     columns = [fc.numeric_column("v"), fc.embedding_column(_IDENTITY, 4)]

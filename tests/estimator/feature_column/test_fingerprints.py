@@ -89,11 +89,13 @@ def test_wide_integers_calculate_modulo_two_to_the_64(pairs: list[tuple[int, int
     assert _integers(chosen) == [ones[0], others[1], ones[2], others[3]]
 
 
+@pytest.mark.slow
 @given(st.lists(_WORDS, min_size=4, max_size=4), st.integers(1, 2**31 - 1))
 def test_remainders_of_wide_integers(values: list[int], divisor: int) -> None:
     assert np.asarray(_wide(values) % divisor).tolist() == [value % divisor for value in values]
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=8, max_size=8))
 def test_integers_hash_as_their_decimal_text(values: list[int]) -> None:
     expected = fingerprints(_texts(*(str(value).encode() for value in values)))

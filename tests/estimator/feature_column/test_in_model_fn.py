@@ -23,6 +23,7 @@ def _input_fn() -> Dataset:
     return Dataset.from_tensor_slices((FEATURES, np.ones(4, np.float32))).batch(4)
 
 
+@pytest.mark.slow
 def test_variables_are_named_as_in_tensorflow_1(tmp_path: Path) -> None:
     seen: dict[Any, Any] = {}
 

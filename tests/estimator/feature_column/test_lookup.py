@@ -43,6 +43,7 @@ def _compiled(ids: Any, weights: Any, combiner: str, max_norm: float | None) -> 
     return combine_rows(_TABLE, Ids(ids, weights), combiner, max_norm)
 
 
+@pytest.mark.slow
 @given(
     arrays.arrays(np.int32, (3, 3), elements=st.integers(-1, _ROWS - 1)),
     st.sampled_from(["sum", "mean", "sqrtn"]),

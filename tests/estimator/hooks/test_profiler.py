@@ -41,6 +41,7 @@ def test_when_and_what_must_be_clear(arguments: dict[str, int], tmp_path: Path) 
         ProfilerHook(output_dir=tmp_path, **arguments)
 
 
+@pytest.mark.slow
 def test_one_step_every_n(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
     run_each([ProfilerHook(save_steps=3, output_dir=tmp_path)], 7, after=work)
     found = profiles(tmp_path)
@@ -53,6 +54,7 @@ def test_one_step_every_n(tmp_path: Path, log: pytest.LogCaptureFixture) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["plugins"]
 
 
+@pytest.mark.slow
 def test_a_later_start_replaces_the_profile_of_a_step(tmp_path: Path) -> None:
     for _ in range(2):
         run_each([ProfilerHook(save_steps=2, output_dir=tmp_path)], 2, after=work)

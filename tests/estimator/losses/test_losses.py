@@ -118,6 +118,7 @@ def test_labels_of_a_softmax_get_no_gradient() -> None:
     np.testing.assert_array_equal(gradient, np.zeros((5, 3)))
 
 
+@pytest.mark.slow
 def test_large_logits_do_not_overflow() -> None:
     far = jnp.array([[1000.0, -1000.0]])
     assert ls.sigmoid_cross_entropy([[1.0, 0.0]], far) == 0

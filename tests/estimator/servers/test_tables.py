@@ -161,6 +161,7 @@ def _sgd(loss: Any) -> Any:
     return train.GradientDescentOptimizer(0.1).minimize(loss, train.get_global_step())
 
 
+@pytest.mark.slow
 def test_small_tables_and_those_that_are_no_tables_travel_whole() -> None:
     assert _update_of(_with_table(16_000, _sgd), _examples)[0].tables == []
     assert _update_of(_with_table(17_000, _sgd), _examples)[0].tables == ["embedding/embeddings"]
@@ -209,6 +210,7 @@ def test_partitioners_of_tensorflow_1_say_how_tables_are_divided() -> None:
     assert ranges == {"in/first": [334, 333, 333], "second": [4, 3]}
 
 
+@pytest.mark.slow
 def test_the_partitioner_of_a_canned_estimator_divides_its_tables() -> None:
     column = tf.feature_column.categorical_column_with_identity("id", 10)
     made = tf.compat.v1.estimator.DNNClassifier(

@@ -70,11 +70,13 @@ def test_a_norm_that_is_not_finite_is_noticed() -> None:
     assert np.isnan(clipped[0]).all()
 
 
+@pytest.mark.slow
 def test_zero_has_a_gradient() -> None:
     gradient = jax.grad(lambda x: jnp.sum(t.clip_by_norm(x, 1.0)))(jnp.zeros(3))
     np.testing.assert_array_equal(gradient, np.ones(3))
 
 
+@pytest.mark.slow
 def test_types_stay() -> None:
     assert t.clip_by_value(jnp.ones(2, jnp.bfloat16), 0, 0.5).dtype == jnp.bfloat16
     assert t.clip_by_norm(jnp.ones(2, jnp.float16), 0.5).dtype == jnp.float16

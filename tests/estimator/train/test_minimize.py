@@ -41,6 +41,7 @@ def _changed(done: Trained) -> set[str]:
     return {key for key, value in done.values.items() if not np.array_equal(value, done.first[key])} - {"global_step"}
 
 
+@pytest.mark.slow
 def test_minimize_is_gradients_applied() -> None:
     def by_hand(loss: Any) -> Any:
         optimizer = t.AdamOptimizer(0.01)
@@ -49,6 +50,7 @@ def test_minimize_is_gradients_applied() -> None:
     _same(_train(lambda loss: t.AdamOptimizer(0.01).minimize(loss, t.get_global_step())), _train(by_hand))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [2, 4])
 def test_replicas_follow_one(replicas: int) -> None:
     def clipped(loss: Any) -> Any:
@@ -110,6 +112,7 @@ def test_one_optimizer_may_train_in_two_parts() -> None:
     _same(_train(update), _train(lambda loss: t.AdagradOptimizer(0.1).minimize(loss)))
 
 
+@pytest.mark.slow
 def test_a_rate_may_follow_the_global_step() -> None:
     def rates(how: Callable[[Any], Any]) -> Trained:
         return _train(
@@ -185,6 +188,7 @@ def test_slots_are_found_after_minimize() -> None:
     assert all(size > 0 for size in sizes[1:])
 
 
+@pytest.mark.slow
 def test_an_optimizer_from_outside_serves_every_call() -> None:
     outside = t.AdamOptimizer(0.01)
     _same(_train(lambda loss: outside.minimize(loss), 2), _train(lambda loss: t.AdamOptimizer(0.01).minimize(loss), 2))

@@ -81,6 +81,7 @@ def test_state_is_called_by_its_place() -> None:
     assert {"optax/0/count", "optax/0/mu/w", "optax/0/nu/b", "optax_1/0/mu/w"} < set(done.values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_loss_is_given_to_what_takes_it(replicas: int) -> None:
     params, state = _by_optax(_plateau(), with_value=True)

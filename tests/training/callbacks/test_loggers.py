@@ -160,6 +160,7 @@ def free_port() -> int:
         return one.getsockname()[1]
 
 
+@pytest.mark.slow
 def test_prometheus_gets_what_it_asks_for_while_fit_runs() -> None:
     pytest.importorskip("prometheus_client")
     port, texts = free_port(), list[str]()

@@ -46,6 +46,7 @@ def test_saves_what_keras_saves(strategy: Any, tmp_path: Path) -> None:
     assert int(loaded.optimizer.iterations) == 4
 
 
+@pytest.mark.slow
 def test_only_the_best(strategy: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     best = ModelCheckpoint(tmp_path / "m.keras", "val_loss", 1, save_best_only=True, initial_value_threshold=0.0)
     fit(strategy, best)
@@ -57,6 +58,7 @@ def test_only_the_best(strategy: Any, tmp_path: Path, capsys: pytest.CaptureFixt
     assert better.best is not None
 
 
+@pytest.mark.slow
 def test_the_best_is_remembered(strategy: Any, tmp_path: Path) -> None:
     def callbacks() -> list[Any]:
         best = ModelCheckpoint(tmp_path / "m.keras", "val_loss", save_best_only=True, mode="max")

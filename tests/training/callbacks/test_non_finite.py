@@ -68,6 +68,7 @@ def test_a_skipped_step_leaves_no_trace(looks: bool, statistics: str, caplog: py
     assert "In its input: this process: 2 values of array 0 of all data." in caplog.text
 
 
+@pytest.mark.slow
 def test_watching_changes_nothing_else() -> None:
     callback = NonFinite("skip")
     found, history = trained(X, Y, callback, epochs=2)

@@ -64,6 +64,7 @@ def fit(callback: TensorBoard, epochs: int = 2, model: keras.Model | None = None
     return model.fit(*(x, y), batch_size=8, epochs=epochs, validation_data=(x, y), callbacks=[callback], verbose=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [False, True])
 def test_epochs(strategy: bool, tmp_path: Path) -> None:
     model = make_model()

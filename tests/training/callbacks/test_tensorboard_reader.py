@@ -58,6 +58,7 @@ def test_the_graph_of_a_sequence() -> None:
     assert nodes[f"{name}/two"] == [f"{name}/one"]
 
 
+@pytest.mark.slow
 def test_the_graph_of_a_functional_model_has_all_layers_and_their_inputs() -> None:
     nodes = {
         name.partition("/")[2]: [i.partition("/")[2] for i in inputs] for name, inputs in nodes_of(functional()).items()
@@ -88,6 +89,7 @@ def test_a_model_in_a_model() -> None:
     assert "inner/deep" in nodes and [i.rpartition("/")[2] for i in nodes["last"]] == ["deep"]
 
 
+@pytest.mark.slow
 def test_tensorboard_reads_all_that_a_run_writes(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 

@@ -76,6 +76,7 @@ def test_of_an_optimizer_the_gradient_and_scalars_are_sent() -> None:
     assert after[3] == 10
 
 
+@pytest.mark.slow
 def test_ranges_of_rows_are_computed_by_themselves() -> None:
     variables: list[Any] = [VALUE, VALUE * 0, VALUE * 0, np.int32(3)]
     division = _divided(_adam, [np.float32(2)], variables)
