@@ -7,6 +7,7 @@ import weakref
 from typing import Any
 
 import jax.numpy as jnp
+import pytest
 
 from lockstep._engine.step.state import LocalCopies
 
