@@ -119,7 +119,7 @@ class Tables:
 
 
 class _RowFile:
-    """One server's file."""
+    """Reader of the rows in one server's file."""
 
     def __init__(self, path: str, size: int, record: TableRecord) -> None:
         try:
@@ -148,10 +148,10 @@ class _RowFile:
         """Returns which of some ids this file has, and their rows."""
         if ids_key(table) not in self._archive.manifest.layouts:
             return np.empty(0, np.intp), self._archive_rows(table, key, np.empty(0, np.int64))
-        held = self._held(table)
-        places = np.searchsorted(held, ids)
-        there = np.flatnonzero(places < held.size)
-        there = there[held[places[there]] == ids[there]]
+        known = self._ids_of(table)
+        places = np.searchsorted(known, ids)
+        there = np.flatnonzero(places < known.size)
+        there = there[known[places[there]] == ids[there]]
         return there, self._archive_rows(table, key, places[there].astype(np.int64))
 
     def initializer(self, table: str) -> bytes | None:
@@ -175,7 +175,7 @@ class _RowFile:
                 raise damaged(self._archive.file, f"the ids of its rows of {table!r:.200} are in no order")
             last = int(piece[-1]) if piece.size else last
 
-    def _held(self, table: str) -> Ids:
+    def _ids_of(self, table: str) -> Ids:
         # 8 bytes a row, of those that were touched: what they lead to stays in the file.
         if table not in self._ids:
             self._ids[table] = self._archive.read(ids_key(table))

@@ -304,6 +304,8 @@ def _first_value(variable: Variable) -> Any:
 
 
 class _Running(threading.local):
+    """Holds the scope of a thread."""
+
     scope: Scope | None = None
 
 

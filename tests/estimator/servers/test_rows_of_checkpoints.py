@@ -15,20 +15,14 @@ import numpy as np
 import pytest
 
 from lockstep import checkpoint, estimator, saved_model
-from lockstep._engine.keras.servers.tables import TablePolicy
 from lockstep.checkpoint import internal as files
 from lockstep.errors import UnsupportedError
 from lockstep.estimator import train
 from lockstep.estimator._core import restore
 from lockstep.estimator._evaluation import by_rows
-from lockstep.estimator._model_fn.program import textless
-from lockstep.estimator._model_fn.variables import FirstValues
 from lockstep.estimator._servers.saved_tables import SavedTables
-from lockstep.estimator._servers.tables import TableOptions
-from lockstep.estimator._servers.training import make_input
-from lockstep.estimator._servers.update import served_update
-from lockstep.estimator._training import TrainRequest
 from lockstep.estimator._weights import TabledValues
+from tests.estimator.servers.tracing import trace_update
 
 ROWS = 20_000
 KEY, SLOT = "embedding/embeddings", "embedding/embeddings/Adagrad"
@@ -116,11 +110,11 @@ def test_results_are_those_of_whole_tables(tmp_path: Path, use: Use, monkeypatch
     programs: list[by_rows.RowsProgram] = []
     init = by_rows.RowsProgram.__init__
 
-    def noted(self: by_rows.RowsProgram, *args: Any) -> None:
+    def note_program(self: by_rows.RowsProgram, *args: Any) -> None:
         programs.append(self)
         init(self, *args)
 
-    monkeypatch.setattr(by_rows.RowsProgram, "__init__", noted)
+    monkeypatch.setattr(by_rows.RowsProgram, "__init__", note_program)
     hook = _Reads()
     assert made.evaluate(_input_fn, hooks=[hook]) == pytest.approx(expected, rel=1e-6)
     np.testing.assert_array_equal(hook.table, whole)
@@ -155,20 +149,13 @@ def test_slots_that_begin_with_another_number_are_refused(tmp_path: Path) -> Non
     _into_files(tmp_path)
 
     def tables(initial: float) -> SavedTables:
-        core = _model(tmp_path, initial=initial)._core
-        core.is_table = TablePolicy().is_table
-        replicas = core.first_device_replicas()
-        source = make_input(core, TrainRequest(_input_fn), replicas)
-        compiled = core.compile("train", replicas, source)
-        entries = compiled.variables.entries
-        data = textless(source.source.peek(), compiled.first_call.scope.recorded.needs)
-        options = TableOptions(TablePolicy())
-        update = served_update(compiled.training_parts(), entries, FirstValues(entries), data, options)
-        path = core.latest_checkpoint()
+        made = _model(tmp_path, initial=initial)
+        update, variables, _ = trace_update(made, _input_fn)
+        path = made._core.latest_checkpoint()
         assert path is not None
-        saved = restore(compiled.variables, path, by_rows=True)
+        saved = restore(variables, path, by_rows=True)
         assert isinstance(saved, TabledValues)
-        return SavedTables(update, entries, {}, saved)
+        return SavedTables(update, variables.entries, {}, saved)
 
     found = tables(0.2)
     assert found.restored == {KEY}

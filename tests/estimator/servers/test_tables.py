@@ -18,16 +18,12 @@ import numpy as np
 import pytest
 
 from lockstep import estimator
-from lockstep._engine.keras.servers.tables import TablePolicy
 from lockstep.errors import UnsupportedError
 from lockstep.estimator import train
-from lockstep.estimator._model_fn.program import textless
-from lockstep.estimator._model_fn.variables import FirstValues
-from lockstep.estimator._servers.tables import TableOptions, constant_of, row_initializer
-from lockstep.estimator._servers.training import make_input
-from lockstep.estimator._servers.update import ServedUpdate, served_update
-from lockstep.estimator._training import TrainRequest
+from lockstep.estimator._servers.tables import constant_of, row_initializer
+from lockstep.estimator._servers.update import ServedUpdate
 from tests.estimator.servers.table_cases import CASES, METRICS, TABLES, input_fn, last_values, train_case
+from tests.estimator.servers.tracing import trace_update
 from tests.support.cluster import ROOT, environment
 
 # Workers besides the chief, servers, the mode, and the shards of the partitioner.
@@ -105,20 +101,8 @@ def test_a_table_of_50_million_rows_takes_the_memory_of_those_in_use(tmp_path: P
 
 
 def _update_of(made: Any, read: Callable[[], Any], lazy: bool = False) -> tuple[ServedUpdate, Any]:
-    update, entries, _ = _traced(made, read, lazy)
-    return update, entries
-
-
-def _traced(made: Any, read: Callable[[], Any], lazy: bool = False) -> tuple[ServedUpdate, Any, TableOptions]:
-    core = made._core
-    core.is_table = TablePolicy().is_table
-    replicas = core.first_device_replicas()
-    source = make_input(core, TrainRequest(read), replicas)
-    compiled = core.compile("train", replicas, source)
-    entries = compiled.variables.entries
-    data = textless(source.source.peek(), compiled.first_call.scope.recorded.needs)
-    options = TableOptions(TablePolicy(), lazy, compiled.variables.partitions)
-    return served_update(compiled.training_parts(), entries, FirstValues(entries), data, options), entries, options
+    update, variables, _ = trace_update(made, read, lazy)
+    return update, variables.entries
 
 
 @pytest.mark.slow
@@ -188,7 +172,7 @@ def test_slots_begin_with_a_number() -> None:
 
 
 def _ranges(made: Any, read: Callable[[], Any]) -> dict[str, list[int] | None]:
-    update, _, options = _traced(made, read)
+    update, _, options = trace_update(made, read)
     return {v.name: options.ranges_of(v) for v in update.variables if v.kind == "rows"}
 
 

@@ -375,8 +375,7 @@ class Call:
 
     def load_tables(self, directory: str, files: Sequence[str], arrays: table_files.TableArrays) -> None:
         """Has all servers take their rows of tables from files that `save_tables` has written, with any servers."""
-        facts = {"directory": directory, "files": list(files), "tables": {n: list(k) for n, k in arrays.items()}}
-        self._place.group.ask_all(Message("load tables", facts))
+        table_files.restore(self._place.group, directory, files, arrays)
 
     def assign(self, name: str, value: Array) -> None:
         """Sets a whole variable, or a slot of it by "name/slot", on the servers."""

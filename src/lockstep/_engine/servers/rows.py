@@ -326,7 +326,7 @@ class Table:
 
     @property
     def _has_moved(self) -> bool:
-        """Whether rows that nobody has touched are not what they begin with any more."""
+        """Returns whether rows that nobody has touched are not what they begin with any more."""
         movement = self.program.movement
         return movement is not None and not movement.rests_when_new and self._programs.rates[self.key].stop > self.begin
 

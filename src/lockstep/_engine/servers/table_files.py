@@ -27,7 +27,7 @@ TableArrays = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class FileInfo:
-    """One server's file.
+    """Name and size of one server's file.
 
     Attributes:
         file: Its name in the directory.
@@ -59,6 +59,12 @@ def save(group: ServerGroup, directory: str, step: int, arrays: TableArrays) -> 
                 "system that the machines share."
             )
     return infos
+
+
+def restore(group: ServerGroup, directory: str, names: Sequence[str], arrays: TableArrays) -> None:
+    """Has all servers take their rows of tables from files that `save` has had written, by any number of servers."""
+    facts = {"directory": directory, "files": list(names), "tables": _as_lists(arrays)}
+    group.ask_all(Message("load tables", facts))
 
 
 def _as_lists(arrays: TableArrays) -> dict[str, list[str]]:

@@ -28,10 +28,11 @@ from lockstep.estimator._model_fn.variables import (
 )
 
 Partition = Callable[[tuple[int, ...], str], Sequence[int]]
-# Per thread: a writer or a reader in the background must not see the scope of a trace.
 
 
 class _Running(threading.local):
+    """Holds the scope of a thread: a writer or a reader in the background must not see that of a trace."""
+
     scope: ModelScope | None = None
 
 

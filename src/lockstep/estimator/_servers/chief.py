@@ -64,7 +64,7 @@ class ServedVariables:
         return key not in self._assigned and isinstance(self._first, FirstValues)
 
     @property
-    def saved(self) -> TabledValues | None:
+    def values_by_rows(self) -> TabledValues | None:
         """The values of a checkpoint with tables by rows, if they are these."""
         return self._first if isinstance(self._first, TabledValues) else None
 
@@ -216,7 +216,7 @@ class ServedProgram(TextlessProgram):
             self._update = update = served_update(parts, entries, first, data, tables)
             made = {key: row_initializer(entries[key], entries) for key in update.tables if variables.is_initial(key)}
             initializers = {key: program for key, program in made.items() if program is not None}
-            self._saved_tables = SavedTables(update, entries, initializers, variables.saved)
+            self._saved_tables = SavedTables(update, entries, initializers, variables.values_by_rows)
         return self._update
 
     def run(self, state: Any, placed: DeviceBatch) -> tuple[Outputs, Any]:

@@ -1,7 +1,7 @@
 """Windows: of a large table a worker has the rows that a function looks up, and sends gradients of these alone.
 
-A table is a variable whose rows a function gathers, which a worker reads in no other way, and whose gradient is what
-scatters add up. Its update must work by rows, and leave those without a gradient as they are.
+A table is a variable whose rows a function gathers, which a worker reads in no other way, and whose gradient scatters
+accumulate. Its update must work by rows, and leave those without a gradient as they are.
 """
 
 from __future__ import annotations

@@ -304,8 +304,7 @@ def _is_recordable(program: Program, leaves: Sequence[Any]) -> bool:
 
 def _is_run_by_others() -> bool:
     """Returns whether this is code that something else compiles or runs as it is."""
-    settings: Any = jax.config
-    return not core.trace_state_clean() or settings.jax_disable_jit or _is_of_a_scope()
+    return not core.trace_state_clean() or functions_run_eagerly() or _is_of_a_scope()
 
 
 def _is_of_a_scope() -> bool:
