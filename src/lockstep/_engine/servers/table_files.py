@@ -141,5 +141,5 @@ def _overlaps(archive: files.Archive, name: str, count: int, table: Table) -> bo
     """Returns whether a file has rows of this server's ranges."""
     if not count:
         return False
-    first, last = archive.rows(name, np.asarray([0, count - 1])[: min(count, 2)]).take([0, -1])
+    first, last = archive.rows(name, np.asarray([0, count - 1], np.int64))
     return any(shard.start <= last and first < shard.stop for shard in table.shards)
