@@ -28,6 +28,7 @@ sys.path[0:1] = [str(_ROOT), str(_ROOT / "src")]
 
 import jax  # noqa: E402
 
+from benchmarks.grids.biases import bias_cases  # noqa: E402
 from benchmarks.grids.case import STEPS, Case, looped  # noqa: E402
 from benchmarks.grids.compared import ALLOWED, compared  # noqa: E402
 from benchmarks.grids.convolutions import convolution_cases  # noqa: E402
@@ -48,6 +49,7 @@ GRIDS: tuple[Callable[[], Iterator[Case]], ...] = (
     pooling_cases,
     depthwise_cases,
     convolution_cases,
+    bias_cases,
     transposed_cases,
     recurrent_cases,
     product_cases,

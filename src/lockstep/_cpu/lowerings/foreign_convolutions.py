@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import jax
@@ -12,6 +14,7 @@ from jax import lax
 from lockstep._cpu.lowerings.convolution import Compute, Convolution
 from lockstep._cpu.onednn.calls import ConvolutionCall, Dtype, Kind, Sizes
 from lockstep._cpu.onednn.custom_call import compute as compute_call
+from lockstep._cpu.onednn.custom_call import compute_all
 from lockstep._cpu.onednn.library import computes
 
 # Below so many products a call, which is Python's and wakes threads, takes longer than XLA's own: 8x8x8x32 with 32
@@ -25,11 +28,70 @@ def foreign_convolution(convolution: Convolution) -> Compute | None:
     """Rule: a convolution, the gradient of one by its input, or by its kernel, as a call of oneDNN."""
     if not _is_suitable(convolution):
         return None
-    is_of_kernel = math.prod(convolution.window) > math.prod(convolution.out[1:-1])
     if set(convolution.lhs_dilation) != {1}:
         # That of a transposed convolution's kernel comes back with its operands exchanged.
-        return None if is_of_kernel else _input_gradient(convolution)
-    return _kernel_gradient(convolution) if is_of_kernel else _forward(convolution)
+        return None if _is_of_kernel(convolution) else _input_gradient(convolution)
+    if _is_of_kernel(convolution):
+        call = kernel_gradient_call(convolution)
+        return call and _kernel_gradient(call)
+    call = forward_call(convolution)
+    return call and partial(compute_call, call)
+
+
+def forward_call(convolution: Convolution, has_bias: bool = False) -> ConvolutionCall | None:
+    """Returns the call for a convolution itself; `None` where it is a gradient, or oneDNN does not compute it."""
+    if not _is_suitable(convolution) or _is_of_kernel(convolution) or set(convolution.lhs_dilation) != {1}:
+        return None
+    if not convolution.has_margins_only:
+        return None
+    call = ConvolutionCall(
+        cast("Dtype", convolution.dtype.name),
+        "forward",
+        convolution.lhs,
+        convolution.rhs,
+        convolution.out,
+        convolution.strides,
+        convolution.rhs_dilation,
+        convolution.padding,
+        convolution.feature_groups,
+        has_bias,
+    )
+    return call if _is_worth(call) else None
+
+
+def kernel_gradient_call(convolution: Convolution, has_bias: bool = False) -> ConvolutionCall | None:
+    """Returns the call for a convolution that is the gradient of one by its kernel; `None` as for `forward_call`."""
+    if not _is_suitable(convolution) or not _is_of_kernel(convolution) or set(convolution.lhs_dilation) != {1}:
+        return None
+    inputs, *space, count = convolution.lhs
+    *places, _, outputs = convolution.rhs
+    *taps, _ = convolution.out[1:]
+    call = _gradient_call(
+        convolution,
+        "backward_weights",
+        ((count, *space, inputs), (*taps, inputs, outputs), (count, *places, outputs)),
+        (convolution.rhs_dilation, convolution.strides),
+        [low for low, _ in convolution.padding],
+    )
+    return call and replace(call, has_bias=has_bias)
+
+
+def gradient_with_sum(convolution: Convolution) -> Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
+    """Returns what computes the gradient of a kernel from operands as the program has them, and that of the bias."""
+    call = kernel_gradient_call(convolution, has_bias=True)
+    assert call is not None
+
+    def compute(lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        operands = lax.transpose(lhs, convolution.lhs_order), lax.transpose(rhs, convolution.rhs_order)
+        kernel, bias = compute_all(call, *_batch_first(*operands))
+        return lax.transpose(_inputs_first(kernel), convolution.out_order), bias
+
+    return compute
+
+
+def _is_of_kernel(convolution: Convolution) -> bool:
+    """Returns whether a convolution is as differentiation writes the gradient of another one's kernel."""
+    return math.prod(convolution.window) > math.prod(convolution.out[1:-1])
 
 
 def _is_suitable(convolution: Convolution) -> bool:
@@ -52,32 +114,20 @@ def _is_worth(call: ConvolutionCall) -> bool:
     # kernel as large as the picture: 32x2x2x512 with 512 of 3x3, the input's gradient 5.5 and 20; 8x3x3x768 13.7 and
     # 17.9. Few channels: 128x28x28x32 with 1 of 3x3 1.9 and 3.1, 16x96x96x32 with 3 7.1 and 10.1. Kernels' gradients:
     # 64x28x28x1 with 32 of 3x3 0.67 and 0.91, 64x16x16x8 with 8 0.39 and 1.5, 16x17x17x17 with 17 0.66 and 4.6, but
-    # 32x32x32x16 with 16 2.8 and 2.6, 32x64x64x8 with 16 12.1 and 1.9.
+    # 32x32x32x16 with 16 2.8 and 2.6, 32x64x64x8 with 16 12.1 and 1.9. Of lines (EPYC with AVX2): 32x256x128 with
+    # 128 of 3 9.8 and 17.7, 64x100x64 with 64 of 7 5.2 and 7.9.
     taps, space = call.kernel[:-2], call.source[1:-1]
     inputs, outputs = call.source[-1], call.output[-1]
     covers = any(size <= (t - 1) * d + 1 and t > 1 for size, t, d in zip(space, taps, call.dilation, strict=True))
     if math.prod(taps) == 1 or covers:
         return False
     if call.kind == "backward_weights":
-        return inputs > 1 and (inputs * outputs >= _LEAST_CHANNELS_PRODUCT or math.prod(space) >= _LARGE_PICTURE)
+        return (
+            len(space) > 1
+            and inputs > 1
+            and (inputs * outputs >= _LEAST_CHANNELS_PRODUCT or math.prod(space) >= _LARGE_PICTURE)
+        )
     return (outputs if call.kind == "forward" else inputs) >= _LEAST_CHANNELS
-
-
-def _forward(convolution: Convolution) -> Compute | None:
-    if not convolution.has_margins_only:
-        return None
-    call = ConvolutionCall(
-        cast("Dtype", convolution.dtype.name),
-        "forward",
-        convolution.lhs,
-        convolution.rhs,
-        convolution.out,
-        convolution.strides,
-        convolution.rhs_dilation,
-        convolution.padding,
-        convolution.feature_groups,
-    )
-    return (lambda lhs, rhs: compute_call(call, lhs, rhs)) if _is_worth(call) else None
 
 
 def _input_gradient(convolution: Convolution) -> Compute | None:
@@ -105,29 +155,21 @@ def _input_gradient(convolution: Convolution) -> Compute | None:
     return compute
 
 
-def _kernel_gradient(convolution: Convolution) -> Compute | None:
-    """Returns a convolution whose batch are channels, and whose kernel is a gradient, as the gradient of a kernel."""
-    inputs, *space, count = convolution.lhs
-    *places, _, outputs = convolution.rhs
-    *taps, _ = convolution.out[1:]
-    call = _gradient_call(
-        convolution,
-        "backward_weights",
-        ((count, *space, inputs), (*taps, inputs, outputs), (count, *places, outputs)),
-        (convolution.rhs_dilation, convolution.strides),
-        [low for low, _ in convolution.padding],
-    )
-    if call is None:
-        return None
-    rank = convolution.rank
+def _kernel_gradient(call: ConvolutionCall) -> Compute:
+    # The transpositions of the canonical form are undone, and XLA removes both.
+    return lambda lhs, rhs: _inputs_first(compute_call(call, *_batch_first(lhs, rhs)))
 
-    def compute(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
-        # Back to batch first, channels last: the transpositions of the canonical form are undone, and XLA removes both.
-        source = lax.transpose(lhs, (rank + 1, *range(1, rank + 1), 0))
-        gradient = lax.transpose(rhs, (rank, *range(rank), rank + 1))
-        return lax.transpose(compute_call(call, source, gradient), (rank, *range(rank), rank + 1))
 
-    return compute
+def _batch_first(lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns the input and the output's gradient of which a canonical convolution makes the gradient of a kernel."""
+    rank = lhs.ndim - 2
+    return lax.transpose(lhs, (rank + 1, *range(1, rank + 1), 0)), lax.transpose(rhs, (rank, *range(rank), rank + 1))
+
+
+def _inputs_first(kernel: jax.Array) -> jax.Array:
+    """Returns the gradient of a kernel as the canonical convolution has it: channels of the input are its batch."""
+    rank = kernel.ndim - 2
+    return lax.transpose(kernel, (rank, *range(rank), rank + 1))
 
 
 def _gradient_call(

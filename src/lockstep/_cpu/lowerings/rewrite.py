@@ -16,6 +16,7 @@ from typing import Any
 from jax import lax
 from jax.extend.core import JaxprEqn, primitives
 
+from lockstep._cpu.lowerings.biases import fuse_biases
 from lockstep._cpu.lowerings.convolution import Compute, Convolution, canonical, canonicalize
 from lockstep._cpu.lowerings.depthwise import depthwise, depthwise_kernel_gradient
 from lockstep._cpu.lowerings.equations import call_instead, is_plain, trace_operands
@@ -105,6 +106,12 @@ LOCAL_RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
     lax.dot_general_p: local_product_rule,
 }
 
+# What looks at more than one equation.
+PASSES: tuple[Callable[[Jaxpr], Jaxpr], ...] = (resample,)
+# The numbers of rows are data: XLA would have every device of several look for them in all batches.
+LOCAL_PASSES = (update_rows, *PASSES)
+LIBRARY_PASSES = (*LOCAL_PASSES, fuse_biases)
+
 
 def rewrite(jaxpr: Jaxpr, is_divided: bool = False, has_library: bool = False) -> Jaxpr:
     """Returns a program that computes the same, up to rounding.
@@ -114,9 +121,8 @@ def rewrite(jaxpr: Jaxpr, is_divided: bool = False, has_library: bool = False) -
         is_divided: Whether XLA divides it between devices, as far as it is not in a `shard_map`.
         has_library: Whether oneDNN is there.
     """
-    rules = LOCAL_RULES if has_library else RULES
-    local = _Rewriter(rules)
-    return (_Rewriter(RULES, local) if is_divided else local).rewrite(jaxpr)
+    local = _Rewriter(LOCAL_RULES, LIBRARY_PASSES) if has_library else _Rewriter(RULES, LOCAL_PASSES)
+    return (_Rewriter(RULES, PASSES, local) if is_divided else local).rewrite(jaxpr)
 
 
 class _Rewriter:
@@ -124,13 +130,17 @@ class _Rewriter:
 
     Args:
         rules: By primitive.
+        passes: Of whole jaxprs, before the rules.
         local: Rewrites what runs on one device, the bodies of `shard_map`; itself if that is everything.
     """
 
     def __init__(
-        self, rules: Mapping[Any, Callable[..., Callable[..., Any] | None]], local: _Rewriter | None = None
+        self,
+        rules: Mapping[Any, Callable[..., Callable[..., Any] | None]],
+        passes: Sequence[Callable[[Jaxpr], Jaxpr]],
+        local: _Rewriter | None = None,
     ) -> None:
-        self._rules = rules
+        self._rules, self._passes = rules, passes
         self._local = local or self
         # With the jaxpr itself: an identity is good only as long as its object lives.
         self._known: dict[int, tuple[Any, Any]] = {}
@@ -138,10 +148,10 @@ class _Rewriter:
     def rewrite(self, jaxpr: Jaxpr) -> Any:
         """Returns a jaxpr, closed or not, as it is to be run; the same object if nothing changes."""
         if id(jaxpr) not in self._known:
-            # The numbers of rows are data: XLA would have every device of several look for them in all batches.
-            on_one_device = update_rows(jaxpr) if self._local is self else jaxpr
-            resampled = resample(on_one_device)
-            self._known[id(jaxpr)] = jaxpr, replace_equations(resampled, self._rewrite_equation)
+            changed = jaxpr
+            for change in self._passes:
+                changed = change(changed)
+            self._known[id(jaxpr)] = jaxpr, replace_equations(changed, self._rewrite_equation)
         return self._known[id(jaxpr)][1]
 
     def _rewrite_equation(self, eqn: JaxprEqn) -> JaxprEqn:

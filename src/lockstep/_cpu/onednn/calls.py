@@ -20,6 +20,8 @@ class ConvolutionCall:
         dtype: Of both operands and the result.
         kind: `forward` takes the input and the kernel, `backward_data` the output's gradient and the kernel,
             `backward_weights` the input and the output's gradient.
+        has_bias: Whether `forward` takes a third operand, (co,), that it adds to the output; whether `backward_weights`
+            has a second result, the gradient of that.
         source: (n, *space, ci), the shape of the input and of its gradient.
         kernel: (*taps, ci / groups, co), that of the kernel and of its gradient.
         output: (n, *space, co), that of the output and of its gradient.
@@ -38,11 +40,14 @@ class ConvolutionCall:
     dilation: Sizes
     padding: tuple[tuple[int, int], ...]
     groups: int
+    has_bias: bool = False
 
     @property
-    def result(self) -> Sizes:
-        """The shape of the result."""
-        return {"forward": self.output, "backward_data": self.source, "backward_weights": self.kernel}[self.kind]
+    def results(self) -> tuple[Sizes, ...]:
+        """The shapes of the results."""
+        if self.kind == "backward_weights":
+            return (self.kernel, self.kernel[-1:]) if self.has_bias else (self.kernel,)
+        return (self.output if self.kind == "forward" else self.source,)
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,11 @@ class ProductCall:
     first: tuple[Sizes, Sizes]
     second: tuple[Sizes, Sizes]
     result: Sizes
+
+    @property
+    def results(self) -> tuple[Sizes, ...]:
+        """The shape of the result, as the only one."""
+        return (self.result,)
 
 
 Call = ConvolutionCall | ProductCall

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
+from collections.abc import Sequence
 
 import jax
 
@@ -17,11 +18,17 @@ from lockstep._cpu.onednn.operation import Operation
 NAME = "lockstep_onednn"
 
 
-def compute(call: Call, first: jax.Array, second: jax.Array) -> jax.Array:
-    """Computes a call of two operands, in a program for CPU devices that XLA does not divide."""
+def compute(call: Call, *operands: jax.Array) -> jax.Array:
+    """Computes a call with one result, in a program for CPU devices that XLA does not divide."""
+    (result,) = compute_all(call, *operands)
+    return result
+
+
+def compute_all(call: Call, *operands: jax.Array) -> Sequence[jax.Array]:
+    """Computes the results of a call."""
     operations()
-    result = jax.ShapeDtypeStruct(call.result, first.dtype)
-    return jax.ffi.ffi_call(NAME, result)(first, second, call=as_text(call))
+    results = [jax.ShapeDtypeStruct(shape, operands[0].dtype) for shape in call.results]
+    return jax.ffi.ffi_call(NAME, results)(*operands, call=as_text(call))
 
 
 @functools.cache
@@ -54,8 +61,9 @@ class Operations:
         operation = self._prepared.get(key)
         if operation is None:
             operation = self._prepare(key)
-        items = frame.arguments.items[0], frame.arguments.items[1], frame.results.items[0]
-        operation.run([abi.Buffer.from_address(item).data for item in items])
+        first, second, *bias = _addresses(frame.arguments)
+        result, *bias_gradient = _addresses(frame.results)
+        operation.run([first, second, result, *bias, *bias_gradient])
 
     def _prepare(self, key: bytes) -> Operation:
         with self._lock:
@@ -63,3 +71,7 @@ class Operations:
                 call = from_text(key.decode())
                 self._prepared[key] = Operation(self._dnnl, call, self._arena)
             return self._prepared[key]
+
+
+def _addresses(items: abi.Items) -> list[int]:
+    return [abi.Buffer.from_address(items.items[i]).data for i in range(items.size)]

@@ -44,7 +44,7 @@ class Operation:
         self._contexts: list[_Context] = []
 
     def run(self, addresses: Sequence[int]) -> None:
-        """Computes it, of two operands and into a result at these addresses."""
+        """Computes it, of arrays at these addresses and into them, in the order of the plan's numbers."""
         try:
             context = self._contexts.pop()
         except IndexError:

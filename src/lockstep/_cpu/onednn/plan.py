@@ -11,7 +11,8 @@ from lockstep._cpu.onednn.calls import Call, ConvolutionCall, ProductCall, Sizes
 from lockstep._cpu.onednn.library import Handle, Library
 from lockstep._cpu.onednn.pieces import Piece
 
-FIRST, SECOND, RESULT = 0, 1, 2
+# Of the arrays that a program gives; the last is a third operand, or a second result.
+FIRST, SECOND, RESULT, BIAS = 0, 1, 2, 3
 # What a convolution's primitive calls the operands and the result.
 _NUMBERS = {
     "forward": (library.SOURCE, library.WEIGHTS, library.DESTINATION),
@@ -26,7 +27,7 @@ class Array:
 
     Attributes:
         description: oneDNN's, of its sizes and its order in memory.
-        operand: `FIRST`, `SECOND` or `RESULT`, if it is a part of that; `None` if it exists only during the call.
+        operand: `FIRST`, `SECOND`, `RESULT` or `BIAS`, if it is a part of that; `None` if it exists only in the call.
         offset: Where it begins there, in bytes.
     """
 
@@ -91,7 +92,8 @@ def _plan_convolution(dnnl: Library, made: Plan, piece: Piece) -> list[Step]:
     assert isinstance(call, ConvolutionCall)
     source, kernel, output = _describe_arrays(dnnl, call)
     arrays = [source, kernel, output] if call.kind == "forward" else [output, kernel, source]
-    primitive = _describe_convolution(dnnl, call, source, output, call.dtype)
+    bias = _describe_bias(dnnl, call, call.dtype)
+    primitive = _describe_convolution(dnnl, call, source, output, call.dtype, bias)
     first, second, result = _add_operands(made, piece, arrays)
     # A kernel lies as suits the primitive best; it is copied from the program's order.
     wanted = dnnl.query(primitive, library.WEIGHTS_QUERY)
@@ -102,29 +104,44 @@ def _plan_convolution(dnnl: Library, made: Plan, piece: Piece) -> list[Step]:
         steps.append(_step(dnnl, made, dnnl.describe_reorder(kernel, wanted), copying))
         second = packed
     arguments = dict(zip(_NUMBERS[call.kind], (first, second, result), strict=True))
+    if bias is not None:
+        arguments[library.BIAS] = made.add(Array(bias, BIAS))
     return [*steps, _step(dnnl, made, primitive, arguments)]
 
 
 def _plan_kernel_gradient(dnnl: Library, made: Plan, call: ConvolutionCall, pieces: Sequence[Piece]) -> None:
     """Plans the sum of what the pieces' examples contribute, in float32, and its copy into the program's order."""
-    parts: list[int] = []
+    bias = _describe_bias(dnnl, call, "float32")
+    kernels: list[int] = []
+    biases: list[int] = []
     for piece in pieces:
         assert isinstance(piece.call, ConvolutionCall)
         source, _, output = _describe_arrays(dnnl, piece.call)
-        primitive = _describe_convolution(dnnl, piece.call, source, output, "float32")
+        primitive = _describe_convolution(dnnl, piece.call, source, output, "float32", bias)
         first, second = _add_operands(made, piece, [source, output])
-        parts.append(made.add(Array(dnnl.query(primitive, library.WEIGHTS_GRADIENT_QUERY))))
-        arguments = dict(zip(_NUMBERS[call.kind], (first, second, parts[-1]), strict=True))
+        kernels.append(made.add(Array(dnnl.query(primitive, library.WEIGHTS_GRADIENT_QUERY))))
+        arguments = dict(zip(_NUMBERS[call.kind], (first, second, kernels[-1]), strict=True))
+        if bias is not None:
+            biases.append(made.add(Array(bias)))
+            arguments[library.BIAS_GRADIENT] = biases[-1]
         made.pieces.append([_step(dnnl, made, primitive, arguments)])
+    _, kernel, _ = _describe_arrays(dnnl, call)
+    _plan_sum(dnnl, made, kernels, Array(kernel, RESULT))
+    if bias is not None:
+        result = _describe_bias(dnnl, call, call.dtype)
+        assert result is not None
+        _plan_sum(dnnl, made, biases, Array(result, BIAS))
+
+
+def _plan_sum(dnnl: Library, made: Plan, parts: Sequence[int], result: Array) -> None:
+    """Plans the sum of arrays into the first of them, when all pieces are done, and its copy into the result."""
     total = made.arrays[parts[0]].description
     if len(parts) > 1:
         adding = {library.MULTIPLE_SOURCES + i: part for i, part in enumerate(parts)}
         description = dnnl.describe_sum(total, [made.arrays[part].description for part in parts])
         made.last.append(_step(dnnl, made, description, {**adding, library.DESTINATION: parts[0]}))
-    _, kernel, _ = _describe_arrays(dnnl, call)
-    result = made.add(Array(kernel, RESULT))
-    copying = {library.SOURCE: parts[0], library.DESTINATION: result}
-    made.last.append(_step(dnnl, made, dnnl.describe_reorder(total, kernel), copying))
+    copying = {library.SOURCE: parts[0], library.DESTINATION: made.add(result)}
+    made.last.append(_step(dnnl, made, dnnl.describe_reorder(total, result.description), copying))
 
 
 def _add_operands(made: Plan, piece: Piece, descriptions: Sequence[Handle]) -> list[int]:
@@ -157,8 +174,13 @@ def _describe_arrays(dnnl: Library, call: ConvolutionCall) -> tuple[Handle, Hand
     return source, kernel, output
 
 
+def _describe_bias(dnnl: Library, call: ConvolutionCall, dtype: str) -> Handle | None:
+    """Returns the description of a call's bias, or of the gradient of that; `None` if it has none."""
+    return dnnl.describe(dtype, (call.kernel[-1],), (1,)) if call.has_bias else None
+
+
 def _describe_convolution(
-    dnnl: Library, call: ConvolutionCall, source: Handle, output: Handle, kernel_dtype: str
+    dnnl: Library, call: ConvolutionCall, source: Handle, output: Handle, kernel_dtype: str, bias: Handle | None
 ) -> Handle:
     """Returns the primitive; its kernel, or the gradient of that, has an order of its own."""
     kernel = dnnl.describe(kernel_dtype, _kernel_sizes(call), None)
@@ -167,11 +189,12 @@ def _describe_convolution(
     window = (call.strides, tuple(d - 1 for d in call.dilation), low, high)
     # It says with which forward pass a gradient goes.
     own = kernel if kernel_dtype == call.dtype else dnnl.describe(call.dtype, _kernel_sizes(call), None)
-    arrays = source, own, None, output
+    own_bias = _describe_bias(dnnl, call, call.dtype)
+    arrays = source, own, own_bias, output
     forward = dnnl.describe_convolution("forward", library.FORWARD_TRAINING, library.DIRECT, *arrays, *window)
     if call.kind == "forward":
         return forward
-    arrays = (source, kernel, output) if call.kind == "backward_data" else (source, kernel, None, output)
+    arrays = (source, kernel, output) if call.kind == "backward_data" else (source, kernel, bias, output)
     return dnnl.describe_convolution(call.kind, library.DIRECT, *arrays, *window, forward)
 
 

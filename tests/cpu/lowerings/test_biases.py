@@ -1,0 +1,131 @@
+"""Biases that oneDNN adds, and whose gradients it sums, have XLA's values; what a program needs by itself stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+
+from lockstep._cpu.onednn import library
+from tests.cpu.lowerings.both import assert_same, lowered, random
+
+pytestmark = pytest.mark.skipif(library.load() is None, reason=f"{library.PACKAGE} is not installed")
+
+_X, _KERNEL = (16, 20, 20, 32), (3, 3, 32, 24)
+
+
+def convolve(x: jax.Array, kernel: jax.Array, *, strides: int = 1, groups: int = 1, layout: str = "NHWC") -> jax.Array:
+    space = layout.replace("N", "").replace("C", "")
+    numbers = (layout, f"{space}IO", layout)
+    return lax.conv_general_dilated(
+        x, kernel, (strides,) * len(space), "SAME", dimension_numbers=numbers, feature_group_count=groups
+    )
+
+
+def differentiate(layer: Callable[..., jax.Array]) -> Callable[..., Any]:
+    """Returns a function of a layer's operands that gives its output and their gradients."""
+
+    def both_ways(*operands: jax.Array) -> Any:
+        y, gradients = jax.vjp(layer, *operands)
+        return y, gradients(jnp.tanh(y))
+
+    return both_ways
+
+
+def count_biases(f: Callable[..., Any], *args: Any) -> int:
+    """Returns how many calls of oneDNN have biases, or sum their gradients."""
+    return lowered(f, *args, ours=True).as_text().count(r"\22has_bias\22: true")
+
+
+def operands(shapes: tuple[tuple[int, ...], ...], dtype: str = "float32") -> list[Any]:
+    return [random(shape, dtype, i) for i, shape in enumerate(shapes)]
+
+
+_LAYERS: dict[str, tuple[Callable[..., jax.Array], tuple[tuple[int, ...], ...]]] = {
+    "reshaped": (lambda x, k, b: convolve(x, k) + b.reshape(1, 1, 1, -1), (_X, _KERNEL, (24,))),
+    "broadcast": (lambda x, k, b: convolve(x, k) + b, (_X, _KERNEL, (24,))),
+    "on the left": (lambda x, k, b: b + convolve(x, k), (_X, _KERNEL, (24,))),
+    "one array in memory": (
+        lambda x, k, b: convolve(x, k) + jnp.broadcast_to(b, (16, 20, 20, 24)),
+        (_X, _KERNEL, (24,)),
+    ),
+    "strides": (lambda x, k, b: convolve(x, k, strides=2) + b, ((16, 21, 21, 32), _KERNEL, (24,))),
+    "channels second": (
+        lambda x, k, b: convolve(x, k, layout="NCHW") + b.reshape(1, -1, 1, 1),
+        ((16, 32, 20, 20), _KERNEL, (24,)),
+    ),
+    "a volume": (
+        lambda x, k, b: convolve(x, k, layout="NDHWC") + b,
+        ((4, 10, 10, 10, 16), (3, 3, 3, 16, 32), (32,)),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _LAYERS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_bias_and_its_gradient_are_xlas(name: str, dtype: str) -> None:
+    if not library.computes(dtype):
+        pytest.skip(f"this processor has no instructions for {dtype}")
+    layer, shapes = _LAYERS[name]
+    arrays = operands(shapes, dtype)
+    assert count_biases(differentiate(layer), *arrays) == 2
+    assert_same(differentiate(layer), *arrays)
+
+
+@pytest.mark.slow
+def test_lines_have_biases_whose_gradients_are_xlas() -> None:
+    def layer(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+        return convolve(x, kernel, layout="NWC") + bias
+
+    arrays = operands(((32, 200, 32), (5, 32, 64), (64,)))
+    assert count_biases(differentiate(layer), *arrays) == 1
+    assert_same(differentiate(layer), *arrays)
+
+
+@pytest.mark.slow
+def test_groups_have_biases_whose_gradients_are_xlas() -> None:
+    def layer(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+        return convolve(x, kernel, groups=4) + bias
+
+    arrays = operands((_X, (3, 3, 8, 32), (32,)))
+    assert count_biases(differentiate(layer), *arrays) == 1
+    assert_same(differentiate(layer), *arrays)
+
+
+_LEFT_ALONE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "a sum along another dimension": (lambda x, k, b: convolve(x, k) + b[:, None], (_X, (3, 3, 32, 20), (20,))),
+    "a residual": (lambda x, k, b: convolve(x, k) + b, (_X, _KERNEL, (16, 20, 20, 24))),
+    "a number": (lambda x, k, b: convolve(x, k) + b, (_X, _KERNEL, ())),
+}
+
+
+@pytest.mark.parametrize("name", _LEFT_ALONE)
+def test_what_is_no_bias_is_added_by_xla(name: str) -> None:
+    layer, shapes = _LEFT_ALONE[name]
+    assert count_biases(layer, *operands(shapes)) == 0
+
+
+def test_a_convolution_whose_own_value_is_needed_keeps_it() -> None:
+    def layer(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> Any:
+        y = convolve(x, kernel)
+        return y, y + bias
+
+    arrays = operands((_X, _KERNEL, (24,)))
+    assert count_biases(layer, *arrays) == 0
+    assert_same(layer, *arrays)
+
+
+def test_a_sum_that_the_kernels_gradient_depends_on_stays() -> None:
+    def gradients(x: jax.Array, kernel: jax.Array, out: jax.Array) -> Any:
+        bias = out.sum((0, 1, 2))
+        _, transpose = jax.vjp(lambda k: convolve(x + bias[0], k), kernel)
+        return transpose(out), bias
+
+    arrays = operands((_X, _KERNEL, (*_X[:3], 24)))
+    assert count_biases(gradients, *arrays) == 0
+    assert_same(gradients, *arrays)
