@@ -17,6 +17,7 @@ _KINDS = {
     "full": "",
     "quick": " (quick)",
     "gpu": " on a GPU",
+    "workers": " on several workers of one machine",
     "smoke": " (tiny sizes, to try the path: these figures mean nothing)",
 }
 START, END = "<!-- results -->", "<!-- end of results -->"

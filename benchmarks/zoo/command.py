@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from benchmarks.harness.gpu_command import device_name
 from benchmarks.harness.machine import machine, now
 from benchmarks.harness.processes import end_with_children
 from benchmarks.harness.rounds import Settings, run
-from benchmarks.zoo import page, profile, together
+from benchmarks.zoo import page, profile, together, workers
 from benchmarks.zoo.measure import COLD, MEMORY, RATE, WARM, networks
 from benchmarks.zoo.network import Network
 
@@ -37,6 +37,8 @@ def main() -> None:
     pythons = Pythons(lockstep=given.lockstep, tensorflow=given.tensorflow, plot=given.plot)
     settings = Settings(given.rounds, False, pythons, shlex.split(given.prefix), {"seconds": given.seconds}, tries=1)
     device = device_name(pythons.lockstep)
+    if given.workers:
+        return _of_workers(given, settings)
     path = together.result_path(given.output, device)
     kept = json.loads(path.read_text())["networks"] if given.networks and path.exists() else {}
     result: dict[str, Any] = {
@@ -65,6 +67,23 @@ def main() -> None:
     print(page.markdown(result))
 
 
+def _of_workers(given: argparse.Namespace, settings: Settings) -> None:
+    """Measures networks on several workers; prints and writes."""
+    result: dict[str, Any] = {
+        "kind": "workers",
+        "command": f"python benchmarks/zoo --workers {','.join(map(str, given.workers))}",
+        "date": now(),
+        "machine": machine(),
+        "rounds": given.rounds,
+        "versions": versions(settings.pythons),
+        "cases": [],
+    }
+    for case in workers.cases(given.networks or workers.DIFFERENT, given.workers, given.epochs):
+        result["cases"].append(report.as_json(run(case, settings)))
+        report.write(result, given.output, "zoo_workers")
+    print(report.markdown(result))
+
+
 def _measure(
     network: Network, sides: Sequence[tuple[str, str, Environment]], settings: Settings, with_start: bool
 ) -> dict[str, Any]:
@@ -80,7 +99,9 @@ def _measure(
 
 
 def _once(
-    network: Network, sides: Sequence[tuple[str, str, Environment]], found: Sequence[tuple[str, str, dict[str, float]]]
+    network: Network,
+    sides: Sequence[tuple[str, str, Environment]],
+    found: Sequence[tuple[str, str, Mapping[str, float]]],
 ) -> dict[str, Any]:
     """Returns the one round of these sides that was measured with other networks'."""
     by_side = {title: measured for name, title, measured in found if name == network.name}
@@ -115,12 +136,18 @@ def _arguments() -> argparse.Namespace:
     add("--sides", type=_side_names, default=[side for _, side, _ in SIDES], help="names, with commas (default: all)")
     add("--no-start", dest="start", action="store_false", help="leave out seconds to the first step")
     add("--together", type=float, default=0.0, metavar="MINUTES", help="compile all at once, measure one by one")
+    add("--workers", type=_counts, default=[], help="so many workers of this machine, such as 2,4: zoo_workers.*")
+    add("--epochs", type=int, default=4, help="how long each measures with --workers (default: 4)")
     add("--output", type=Path, default=RESULTS, help="directory (default: benchmarks/results)")
     add("--prefix", default="", help="words before each measured command, such as 'taskset -c 0,1'")
     for name in ("lockstep", "tensorflow", "plot"):
         default = getattr(Pythons(), name)
         add(f"--{name}", default=default, metavar="PYTHON", help=f"interpreter (default: {default})")
     return parser.parse_args()
+
+
+def _counts(text: str) -> list[int]:
+    return [int(count) for count in text.split(",")]
 
 
 def _side_names(text: str) -> list[str]:
