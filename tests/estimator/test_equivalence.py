@@ -14,7 +14,7 @@ from tests.support.cluster import Cluster, shared
 pytestmark = pytest.mark.cluster
 
 # (processes, devices of each); two processes of one device: test_two_workers.py.
-LAYOUTS = [(1, 4), (2, 2), pytest.param((3, 1), marks=pytest.mark.exhaustive)]
+LAYOUTS = [(2, 2), *(pytest.param(layout, marks=pytest.mark.exhaustive) for layout in [(1, 4), (3, 1)])]
 TOLERANCES = {"float64": 1e-9, "float32": 2e-5}
 
 Results = dict[str, np.ndarray]

@@ -35,7 +35,9 @@ def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("LOCKSTEP_OFFLINE", "1")
     notebook = nbformat.read(path, as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "notebooks are kept without output"
-    settings = {name: value for name, value in {**os.environ, **environment()}.items() if value is not None}
+    settings = {
+        name: value for name, value in {**os.environ, **environment(has_packages=True)}.items() if value is not None
+    }
     client = nbclient.NotebookClient(notebook, timeout=400, resources={"metadata": {"path": str(tmp_path)}})
     client.execute(env=settings)
     text = "".join(str(o.get("text", "")) for cell in notebook.cells for o in cell.get("outputs", []))

@@ -30,7 +30,7 @@ def test_every_public_name_has_an_example(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.cluster
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_examples_run(file: Path, tmp_path: Path) -> None:
-    settings = environment(KERAS_HOME=str(tmp_path / "keras"))
+    settings = environment(has_packages=True, KERAS_HOME=str(tmp_path / "keras"))
     done = subprocess.run(
         [sys.executable, str(file)], cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=240
     )

@@ -95,7 +95,10 @@ def run_script(program: Any, function: str, *args: Any, directory: Path) -> Any:
     (directory / "script.py").write_text(script_text(program, function, directory))
     task = '{"task": {"type": "worker", "index": 0}}'
     subprocess.run(
-        [sys.executable, str(directory / "script.py")], check=True, timeout=180, env=environment(TF_CONFIG=task)
+        [sys.executable, str(directory / "script.py")],
+        check=True,
+        timeout=180,
+        env=environment(has_packages=True, TF_CONFIG=task),
     )
     return load(directory / "result.npz")
 
@@ -246,7 +249,9 @@ def test_workers_go_with_a_kernel_that_is_killed(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()
     program.write_text(f"import lockstep as ls\n{WAIT}\nls.launch(wait, workers=2, args=[{str(marks)!r}])\n")
-    kernel = subprocess.Popen([sys.executable, str(program)], env=environment(), stdout=subprocess.DEVNULL)
+    kernel = subprocess.Popen(
+        [sys.executable, str(program)], env=environment(has_packages=True), stdout=subprocess.DEVNULL
+    )
     try:
         eventually(lambda: len(list(marks.iterdir())) == 2, "both workers are there", 300)
     finally:

@@ -26,7 +26,11 @@ _KINDS = (
 
 
 def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    own = {name: value for name, value in environment(**env).items() if value and not name.startswith("PYTEST_")}
+    own = {
+        name: value
+        for name, value in environment(has_packages=True, **env).items()
+        if value and not name.startswith("PYTEST_")
+    }
     return subprocess.run(
         [sys.executable, *arguments], env=own, capture_output=True, text=True, timeout=120, check=False
     )

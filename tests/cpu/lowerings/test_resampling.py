@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +21,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from lockstep._cpu.lowerings import resampling
 from lockstep._engine.step import backends
 from tests.cpu.lowerings.both import assert_same, both, differs, lowered, random
+from tests.support.exhaustive import always
 
 MODES = ("constant", "nearest", "wrap", "mirror", "reflect")
 ORDERS = ("nearest", "bilinear")
@@ -74,9 +76,13 @@ def test_pixels_are_those_of_jax(mode: str, interpolation: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_the_original")
-@pytest.mark.parametrize("shape", [SHAPE, (1, 1, 1, 1), (2, 1, 6, 4), (1, 4, 1, 1), (5, 2, 3, 2)])
-@pytest.mark.parametrize("interpolation", ORDERS)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("shape", "interpolation", "mode"),
+    always(
+        itertools.product([SHAPE, (1, 1, 1, 1), (2, 1, 6, 4), (1, 4, 1, 1), (5, 2, 3, 2)], ORDERS, MODES),
+        lambda case: case[0] == SHAPE or case[1:] in (("bilinear", "reflect"), ("nearest", "constant")),
+    ),
+)
 def test_any_shape_mode_and_order(shape: tuple[int, ...], interpolation: str, mode: str) -> None:
     f = transform(interpolation, mode, -2)
     assert_transforms(f, pictures(shape, "float32"), make_transforms(shape[0]))
@@ -84,8 +90,17 @@ def test_any_shape_mode_and_order(shape: tuple[int, ...], interpolation: str, mo
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_the_original")
-@pytest.mark.parametrize("mode,interpolation", [("constant", "bilinear"), ("reflect", "nearest"), ("wrap", "bilinear")])
-@pytest.mark.parametrize("dtype", ["uint8", "int32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize(
+    ("dtype", "mode", "interpolation"),
+    always(
+        itertools.product(
+            ["uint8", "int32", "float16", "bfloat16", "float64"],
+            ["constant", "reflect", "wrap"],
+            ["bilinear", "nearest"],
+        ),
+        lambda case: case[1:] == ("constant", "bilinear") or case == ("uint8", "reflect", "nearest"),
+    ),
+)
 def test_any_type(dtype: str, mode: str, interpolation: str) -> None:
     with jax.enable_x64(dtype == "float64"):
         transforms = make_transforms(3, "float64" if dtype == "float64" else "float32")

@@ -16,11 +16,21 @@ from tests.support.cluster import ROOT, Cluster, environment
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-LAYOUTS = [(w, p) for w in (1, 2, 3) for p in (1, 2)]
+# The first has all cases: the others are compared with it, bit by bit.
+LAYOUTS = [(3, 2), (1, 1), (1, 2), (2, 1), (2, 2), (3, 1)]
 TOLERANCE = 1e-9
 _PROGRAM = "tests.engine.keras.servers.program"
 Results = dict[str, np.ndarray]
 _ALWAYS = [(1, 1), (3, 2)]
+# One task alone computes what several do; not every case shows it anew.
+_FEW = [
+    "adam, sample weights",
+    "batch normalisation",
+    "dropout",
+    "masked gru and lstm",
+    "two inputs, two outputs",
+    "on batch",
+]
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +58,13 @@ def test_synchronous(
     found: dict[tuple[int, int], dict[str, Results]],
     tmp_path: Path,
 ) -> None:
-    job = ServerJob(_PROGRAM, *layout, tmp_path, ["sync", "1", "float64", *CASES])
+    cases = _FEW if layout == (1, 1) else list(CASES)
+    job = ServerJob(_PROGRAM, *layout, tmp_path, ["sync", "1", "float64", *cases])
     job.wait()
     for name in job.tasks:
-        for case in CASES:
+        for case in cases:
             _check(job.results(name, case), plain[case], f"{case!r} on {name}")
-    found[layout] = {case: job.results("worker-0", case) for case in CASES}
+    found[layout] = {case: job.results("worker-0", case) for case in cases}
     first = next(iter(found.values()))
     for case, results in found[layout].items():
         for key, value in results.items():
