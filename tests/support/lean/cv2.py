@@ -1,5 +1,0 @@
-"""Says that there is no such package; see README.md."""
-
-from __future__ import annotations
-
-raise ModuleNotFoundError("tests start their tasks without cv2", name="cv2")
