@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import numpy as np
 from jax import lax
 
 from lockstep._cpu.lowerings.convolution import Convolution, canonical
@@ -22,6 +23,8 @@ from lockstep._engine.step.jaxprs import open_jaxpr, variables, with_equations
 from lockstep._types import Jaxpr, JaxprAtom, JaxprEquation
 
 _Producers = Mapping[Any, JaxprEquation]
+# In the other type that oneDNN computes, bfloat16, nothing was measured.
+_DTYPE = np.dtype(np.float32)
 
 
 def fuse_biases(jaxpr: Jaxpr) -> Jaxpr:
@@ -38,7 +41,8 @@ def _convolution(eqn: JaxprEquation) -> Convolution | None:
     if eqn.primitive is not lax.conv_general_dilated_p or not is_plain(eqn):
         return None
     lhs, rhs = eqn.invars
-    return canonical(lhs.aval, rhs.aval, eqn.params)
+    found = canonical(lhs.aval, rhs.aval, eqn.params)
+    return found if found is not None and found.dtype == _DTYPE else None
 
 
 def _add_in_convolutions(
