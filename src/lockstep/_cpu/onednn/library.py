@@ -27,7 +27,9 @@ _MOST_DIMENSIONS = 12
 SOURCE, DESTINATION, WEIGHTS, BIAS, SCRATCHPAD, MULTIPLE_SOURCES = 1, 17, 33, 41, 80, 1024
 SOURCE_GRADIENT, DESTINATION_GRADIENT, WEIGHTS_GRADIENT, BIAS_GRADIENT = 129, 145, 161, 169
 # Of what a primitive's description tells.
-WEIGHTS_QUERY, WEIGHTS_GRADIENT_QUERY, SCRATCHPAD_QUERY = 131, 132, 136
+SOURCE_QUERY, WEIGHTS_QUERY, WEIGHTS_GRADIENT_QUERY = 129, 131, 132
+DESTINATION_GRADIENT_QUERY, SCRATCHPAD_QUERY = 134, 136
+_AVX512 = 0x27
 
 Handle = ctypes.c_void_p
 
@@ -77,6 +79,11 @@ class Library:
         """Returns whether the processor has instructions for a type; without them oneDNN's kernels are naive."""
         known = DTYPES.get(dtype)
         return known is not None and self._instructions & known.instructions == known.instructions
+
+    @property
+    def prefers_blocks(self) -> bool:
+        """Whether kernels' gradients are faster from arrays in blocks of channels than from channels last."""
+        return self._instructions & _AVX512 != _AVX512
 
     def create(self, name: str, *arguments: Any) -> Handle:
         """Returns what the function `dnnl_<name>` makes of its arguments; it is kept as long as the process lives."""
