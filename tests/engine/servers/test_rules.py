@@ -38,7 +38,8 @@ BY_ROWS: dict[str, Callable[[], Optimizer]] = {
     "AdamW": lambda: optimizers.AdamW(COSINE),
     "Adamax": lambda: optimizers.Adamax(COSINE),
     "Nadam": lambda: optimizers.Nadam(SLOW),
-    "Ftrl": lambda: optimizers.Ftrl(COSINE, l1_regularization_strength=0.01),
+    # At a rate of zero Ftrl divides by it: Keras' weights become NaN, too.
+    "Ftrl": lambda: optimizers.Ftrl(optimizers.schedules.CosineDecay(0.01, 100, 0.1), l1_regularization_strength=0.01),
     "Ftrl constant": lambda: optimizers.Ftrl(0.01, l1_regularization_strength=0.01),
     "Lion": lambda: optimizers.Lion(optimizers.schedules.PolynomialDecay(0.0001, 80)),
     "use_ema": lambda: optimizers.SGD(0.01, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=7),

@@ -21,6 +21,8 @@ _WARM_STEPS = 24
 _QUIET_STEPS = 4096
 # A decay is measured over at most so many powers of ten, far from numbers that are flushed to zero.
 _MEASURED = 1e-12
+# Where a schedule's rate is looked at: it may be zero at a training's begin, and at its end.
+_SAMPLED_STEPS = (0, 1, *(n * 10**i for i in range(1, 7) for n in (1, 2, 5)))
 
 
 def is_row_wise(trace: Trace) -> bool:
@@ -76,8 +78,13 @@ def _positions(array: Array, axes: Sequence[int]) -> Array:
     return array.reshape(math.prod(axes), *array.shape[len(axes) :])
 
 
-def _warm(trace: Trace) -> tuple[list[Array], list[Array]]:
-    """Returns arguments as they are in the middle of training: scalars of the step, then value, slots, gradient."""
+def _warm(trace: Trace, iteration: int | None = None) -> tuple[list[Array], list[Array]]:
+    """Returns arguments as they are in the middle of training: scalars of the step, then value, slots, gradient.
+
+    Args:
+        trace: Of the update.
+        iteration: Which step all of them are; by default one after the other.
+    """
     random = np.random.default_rng(7)
     apply = jax.jit(trace.apply)
     dtype = dtype_of(trace.dtype)
@@ -88,10 +95,11 @@ def _warm(trace: Trace) -> tuple[list[Array], list[Array]]:
     hyper = [np.asarray(0.01, a.dtype) for a in trace.arguments()[1 : 1 + trace.hyper]]
     for i in range(_WARM_STEPS):
         gradient = random.normal(size=trace.shape).astype(dtype)
-        results = [np.asarray(r) for r in apply(np.int32(i), *hyper, *scalars, *arrays, gradient)]
+        step = np.int32(i if iteration is None else iteration)
+        results = [np.asarray(r) for r in apply(step, *hyper, *scalars, *arrays, gradient)]
         scalars, arrays = results[:count], results[count:]
     gradient = random.normal(size=trace.shape).astype(dtype)
-    return [np.int32(_WARM_STEPS), *hyper, *scalars], [*arrays, gradient]
+    return [np.int32(_WARM_STEPS if iteration is None else iteration), *hyper, *scalars], [*arrays, gradient]
 
 
 def movement_of(trace: Trace, parts: Split) -> Movement | None:
@@ -101,10 +109,13 @@ def movement_of(trace: Trace, parts: Split) -> Movement | None:
         trace: Of the update of one row.
         parts: The same, divided.
     """
-    step, (value, *slots, _) = _warm(trace)
+    # How long a row moves must not depend on where a schedule's rate comes to zero: it stays what it is in one step.
+    iteration = None if trace.hyper else _liveliest_step(trace)
+    step, (value, *slots, _) = _warm(trace, iteration)
     new = [np.full_like(a, s.initial) for a, s in zip(slots, trace.slots, strict=True)]
     warm = _quiet_steps(trace, parts, step, [value, *slots])
-    fresh = _quiet_steps(trace, parts, [np.int32(0), *step[1 : 1 + trace.hyper], *_initial(trace)], [value, *new])
+    first = [np.int32(iteration or 0), *step[1 : 1 + trace.hyper], *_initial(trace)]
+    fresh = _quiet_steps(trace, parts, first, [value, *new])
     if all(_stays(a) for a in warm) and all(_stays(a) for a in fresh):
         return None
     rests = all(_stays(a) for a in fresh)
@@ -122,6 +133,21 @@ def movement_of(trace: Trace, parts: Split) -> Movement | None:
     return Movement(rests, settles, tuple(measured)) if len(measured) == len(slots) else Movement(rests, None, ())
 
 
+def _liveliest_step(trace: Trace) -> int:
+    """Returns the step, of some over a long training, whose rate moves a new row most."""
+    dtype = dtype_of(trace.dtype)
+    slots = [np.full(s.shape or (), s.initial, dtype_of(s.dtype)) for s in trace.slots]
+    zeros, gradient = np.zeros(trace.shape, dtype), np.ones(trace.shape, dtype)
+    apply = jax.jit(trace.apply)
+    count = len(trace.scalars)
+
+    def way(iteration: int) -> float:
+        moved = np.abs(np.asarray(apply(np.int32(iteration), *_initial(trace), zeros, *slots, gradient)[count])).max()
+        return float(moved) if np.isfinite(moved) else 0.0
+
+    return max(_SAMPLED_STEPS, key=way)
+
+
 def _initial(trace: Trace) -> list[Array]:
     return [np.asarray(s.initial, dtype_of(s.dtype)) for s in trace.scalars]
 
@@ -134,7 +160,7 @@ def _quiet_steps(trace: Trace, parts: Split, step: Sequence[Array], arrays: Sequ
     def advance(carry: tuple[Array, ...], i: Array) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         count = len(trace.scalars)
         scalars, now = carry[:count], carry[count:]
-        clock = parts.clock(step[0] + i, *hyper, *scalars)
+        clock = parts.clock(step[0] + i if trace.hyper else step[0], *hyper, *scalars)
         new = parts.update(*clock[:rates], *now, jax.numpy.zeros_like(now[0]))
         return (*clock[rates:], *new), new
 
