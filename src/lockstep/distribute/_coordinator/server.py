@@ -13,7 +13,8 @@ from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.runtime.rendezvous import Roster
 from lockstep._engine.servers.closures.worker import WorkerService
 from lockstep._engine.servers.connection import Caller, FrameSocket, Listener, Service
-from lockstep._engine.servers.job import Job, agreed_of
+from lockstep._engine.servers.job import Job
+from lockstep._engine.servers.job_cluster import agreed_of
 from lockstep._engine.servers.server import ServerService
 from lockstep.cluster_resolver import ClusterSpec, Task
 from lockstep.distribute._coordinator.cluster import CoordinatedCluster, server_channels
