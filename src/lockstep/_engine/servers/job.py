@@ -129,7 +129,7 @@ class Job:
         if task == chief:
             coordinator = Coordinator(str(chief), servers, limits)
         elif task.type == "ps":
-            service = ServerService(list(servers).index(str(task)))
+            service = ServerService(list(servers).index(str(task)), limits=limits)
         channel: Channel = (
             LocalChannel(coordinator, str(task))
             if coordinator
@@ -156,7 +156,7 @@ class Job:
         """Returns the jobs of threads of this process, the chief's (worker 0) first: for tests without sockets."""
         limits = limits or Limits()
         names = {f"ps {i}": "this process" for i in range(servers)}
-        services = [ServerService(i) for i in range(servers)]
+        services = [ServerService(i, limits=limits) for i in range(servers)]
         chief = Task("worker", 0)
         coordinator = Coordinator(str(chief), names, limits)
         for name in names:

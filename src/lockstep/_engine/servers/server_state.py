@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,15 +24,21 @@ _ROUNDS_AHEAD = 2
 Rows = dict[str, Array]
 
 
+def _nothing() -> None:
+    """Notes nothing: nobody waits."""
+
+
 class ServerState:
     """Holds the state of one server, and changes it.
 
     Args:
         server: Its number.
+        note_progress: Called after each piece of a file that is written or read.
     """
 
-    def __init__(self, server: int) -> None:
+    def __init__(self, server: int, note_progress: Callable[[], None] = _nothing) -> None:
         self.server = server
+        self._note_progress = note_progress
         self._changed = threading.Condition()
         self._variables: ServerVariables | None = None
         self._digest = ""
@@ -230,7 +236,8 @@ class ServerState:
         with self._changed:
             variables = self._opened()
             arrays = {"journal": self._journal.entries, **variables.arrays()}
-            return cuts.write(directory, step, self.server, variables.spec.layout, self._facts(variables), arrays)
+            layout, facts = variables.spec.layout, self._facts(variables)
+            return cuts.write(directory, step, self.server, layout, facts, arrays, self._note_progress)
 
     def _facts(self, variables: ServerVariables) -> dict[str, Any]:
         return {
@@ -262,7 +269,7 @@ class ServerState:
             variables = self._begin(spec, self._digest, 0)
             # Until all has been read, there is no state to be asked for.
             self._failure = RuntimeError("restoring a cut has not ended")
-            with cuts.reading(directory, manifest["servers"], written, spec.layout) as parts:
+            with cuts.reading(directory, manifest["servers"], written, spec.layout, self._note_progress) as parts:
                 self._load(parts, written, variables)
             self._generation = generation
             self._failure = None
@@ -286,12 +293,12 @@ class ServerState:
     def save_tables(self, directory: str, step: int, arrays: Mapping[str, Sequence[str]]) -> FileInfo:
         """Writes the server's rows of tables; see `ServerVariables.save_tables`."""
         with self._changed:
-            return self._opened().save_tables(directory, step, arrays)
+            return self._opened().save_tables(directory, step, arrays, self._note_progress)
 
     def load_tables(self, directory: str, files: Sequence[str], arrays: Mapping[str, Sequence[str]]) -> None:
         """Takes the server's rows of tables from files; see `ServerVariables.load_tables`."""
         with self._changed:
-            self._opened().load_tables(directory, files, arrays)
+            self._opened().load_tables(directory, files, arrays, self._note_progress)
 
     def report(self) -> dict[str, Any]:
         """Returns the server's counters: tickets, duplicates, staleness, bytes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -195,22 +195,27 @@ class ServerVariables:
         self.iterations = int(mine.facts["iterations"])
         self.hyper = [float(h) for h in mine.facts["hyper"]]
 
-    def save_tables(self, directory: str, step: int, arrays: Mapping[str, Sequence[str]]) -> FileInfo:
+    def save_tables(
+        self, directory: str, step: int, arrays: Mapping[str, Sequence[str]], note: Callable[[], None]
+    ) -> FileInfo:
         """Writes the rows of tables into a directory, as they are now; see `table_files.write`.
 
         Args:
             directory: Of the checkpoint's tables.
             step: Of the checkpoint.
             arrays: By table: the names of its value and its slots, in this order.
+            note: Called after each piece.
 
         Raises:
             CheckpointError: If they cannot be written.
         """
         path = os.path.join(directory, f"rows_{self._server}_of_{self.spec.layout.num_servers}.npz")
         tables = {name: (table, arrays[name]) for name, table in self.tables.items() if name in arrays}
-        return table_files.write(path, step, tables, self.spec.initializers)
+        return table_files.write(path, step, tables, self.spec.initializers, note)
 
-    def load_tables(self, directory: str, files: Sequence[str], arrays: Mapping[str, Sequence[str]]) -> None:
+    def load_tables(
+        self, directory: str, files: Sequence[str], arrays: Mapping[str, Sequence[str]], note: Callable[[], None]
+    ) -> None:
         """Takes the rows of tables, from files that any number of servers has written.
 
         Raises:
@@ -218,7 +223,7 @@ class ServerVariables:
         """
         for name, keys in arrays.items():
             if name in self.tables:
-                table_files.load([os.path.join(directory, f) for f in files], self.tables[name], keys)
+                table_files.load([os.path.join(directory, f) for f in files], self.tables[name], keys, note)
 
     @property
     def resident(self) -> int:

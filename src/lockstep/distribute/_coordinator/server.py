@@ -126,7 +126,7 @@ class Served:
         address = spec.task_address(task.type, task.index)
         agreed, secret = agreed_of(spec), authentication.secret_from_environment()
         if task.type == "ps":
-            server = ServerService(spec.task_indices("ps").index(task.index))
+            server = ServerService(spec.task_indices("ps").index(task.index), limits=self._limits)
             self._ended, self._failure = server.store.ended, lambda: server.failure
             self._connections.service = server
         else:
