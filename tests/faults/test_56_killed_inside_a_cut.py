@@ -20,7 +20,7 @@ from lockstep._engine.servers.layout import Layout, Variable
 layout = Layout.make([Variable("w", (500_000,), "float32", "dense")], 1)
 for step in range(int(sys.argv[2]), 10_000):
     facts = {"version": step}
-    cut.write(sys.argv[1], step, 0, layout, facts, {"dense|w|0": np.full(500_000, step, np.float32)})
+    cut.write(sys.argv[1], step, 0, layout, facts, {"dense|w|0": np.full(500_000, step, np.float32)}, lambda: None)
     print(step, flush=True)
 """
 

@@ -10,8 +10,8 @@ import pytest
 
 import lockstep as ls
 from lockstep._engine.runtime.limits import Limits
-from lockstep._engine.servers.job import _Reachability  # pyright: ignore[reportPrivateUsage]
 from lockstep._engine.servers.messages import Message, Superseded
+from lockstep._engine.servers.reachability import Reachability
 from lockstep.cluster_resolver import SimpleClusterResolver
 from lockstep.distribute.coordinator import ClusterCoordinator
 from lockstep.errors import MissingTaskError, PeerError
@@ -29,7 +29,7 @@ class _Chief:
 
 def _check(seconds: float, **facts: Any) -> None:
     limits = Limits(silence=2.0)
-    _Reachability("worker 1", _Chief(**facts), None, {"ps 0": "10.0.0.2:2222"}, limits).check("ps 0", seconds, 4)
+    Reachability("worker 1", _Chief(**facts), None, {"ps 0": "10.0.0.2:2222"}, limits).check("ps 0", seconds, 4)
 
 
 def test_57_the_worker_ends_and_names_the_server() -> None:

@@ -9,7 +9,7 @@ import pytest
 import lockstep as ls
 from lockstep._engine.runtime import authentication
 from lockstep._engine.servers.connection import Caller
-from lockstep._engine.servers.job import agreed_of
+from lockstep._engine.servers.job_cluster import agreed_of
 from lockstep.cluster_resolver import ClusterSpec
 from lockstep.errors import AddressError, JoinError
 from tests.support.ports import free_ports

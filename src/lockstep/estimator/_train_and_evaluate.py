@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.runtime.runtime import Runtime
+from lockstep._engine.servers.chief_call import ChiefCall
 from lockstep.distribute import ParameterServerStrategy
 from lockstep.errors import ArgumentError, CheckpointError, Preempted, UnsupportedError
 from lockstep.estimator._arguments import (
@@ -210,7 +211,9 @@ def _take_part(servers: ServerOptions, estimator: Estimator, train_spec: TrainSp
         estimator.train(train_spec.input_fn, train_spec.hooks, None, train_spec.max_steps)
         return from_json(servers.job.begin(_RESULT).result()[0])
     result = _Trainer(estimator, train_spec, eval_spec).run()
-    servers.job.begin(_RESULT).end(as_json(result))
+    call = servers.job.begin(_RESULT)
+    assert isinstance(call, ChiefCall), "servers and workers have returned"
+    call.end(as_json(result))
     return result
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from lockstep._engine.servers.call import Call
 from lockstep._engine.servers.chief_tickets import ChiefTickets
-from lockstep._engine.servers.coordinator import Epoch, Report
+from lockstep._engine.servers.job_state import Epoch, Report
 from lockstep._engine.servers.tickets import Lease, TicketBook
 
 

@@ -15,32 +15,32 @@ def _nothing() -> None:
 
 def test_a_task_that_is_busy_is_awaited_until_it_leaves() -> None:
     coordinator = Coordinator("worker 0", {}, Limits(silence=0.3))
-    connection = coordinator.connect("worker 1", "a", _nothing)
+    connection = coordinator.members.connect("worker 1", "a", _nothing)
     coordinator.end_job()
 
     def live() -> None:
         for _ in range(12):
-            coordinator.beat("worker 1")
+            coordinator.members.beat("worker 1")
             time.sleep(0.05)
-        coordinator.leave("worker 1", connection)
+        coordinator.members.leave("worker 1", connection)
 
     alive = threading.Thread(target=live)
     alive.start()
     began = time.monotonic()
-    assert coordinator.wait_until_left(60.0) == []
+    assert coordinator.members.wait_until_left(60.0) == []
     assert 0.5 < time.monotonic() - began < 10
     alive.join()
 
 
 def test_a_task_that_gives_no_sign_of_life_is_not_awaited() -> None:
     coordinator = Coordinator("worker 0", {}, Limits(silence=0.2))
-    coordinator.connect("worker 1", "a", _nothing)
+    coordinator.members.connect("worker 1", "a", _nothing)
     began = time.monotonic()
-    assert coordinator.wait_until_left(60.0) == []
+    assert coordinator.members.wait_until_left(60.0) == []
     assert time.monotonic() - began < 10
 
 
 def test_the_limit_holds_and_who_is_there_is_named() -> None:
     coordinator = Coordinator("worker 0", {}, Limits(silence=30.0))
-    coordinator.connect("worker 1", "a", _nothing)
-    assert coordinator.wait_until_left(0.1) == ["worker 1"]
+    coordinator.members.connect("worker 1", "a", _nothing)
+    assert coordinator.members.wait_until_left(0.1) == ["worker 1"]

@@ -68,7 +68,7 @@ def test_training_goes_on_from_the_last_cut(tmp_path: Path) -> None:
     def restart(ticket: int) -> None:
         if ticket == 33 and not disturbed.is_set():
             disturbed.set()
-            coordinator.connect("ps 1", "another process", lambda: None)
+            coordinator.members.connect("ps 1", "another process", lambda: None)
 
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(programs.work, jobs[1])

@@ -25,16 +25,16 @@ DIRECTORY = "m-3.tables-00000000"
 
 def _keys(states: Sequence[ServerState]) -> list[str]:
     state = states[0]
-    assert state._spec is not None
-    return [TABLE, *(f"{TABLE}/{slot.name}" for slot in state._spec.rule.program(TABLE).slots)]
+    assert state._variables is not None
+    return [TABLE, *(f"{TABLE}/{slot.name}" for slot in state._variables.spec.rule.program(TABLE).slots)]
 
 
 def save(states: Sequence[ServerState], folder: Path, shape: tuple[int, int] = (ROWS, WIDTH)) -> Tables:
     """Returns the tables of a checkpoint of these servers."""
     keys = _keys(states)
     infos = [state.save_tables(str(folder / DIRECTORY), 3, {TABLE: keys}) for state in states]
-    assert states[0]._spec is not None
-    initials = (None, *(slot.initial for slot in states[0]._spec.rule.program(TABLE).slots))
+    assert states[0]._variables is not None
+    initials = (None, *(slot.initial for slot in states[0]._variables.spec.rule.program(TABLE).slots))
     float32 = np.dtype(np.float32)
     layout = TableLayout(ArrayLayout(float32, shape), tuple(keys), (float32,) * len(keys), initials)
     record = TableRecord(DIRECTORY, tuple((info.file, info.bytes) for info in infos), {TABLE: layout})

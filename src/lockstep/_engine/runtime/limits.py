@@ -36,7 +36,8 @@ class Limits:
         silence: Without a heartbeat of a task, after which it counts as dead or stopped.
         leave: At the end of the program, for tasks that are alive and still working.
         grace: From a request to end (SIGTERM) to the end of the process. Kubernetes and Slurm kill after 30.
-        progress: For this task's main thread, in training, to go on: in a callback, or reading its input.
+        progress: For this task's main thread, in training, to go on: in a callback, or reading its input. For a
+            parameter server to go on with an answer, such as the next piece of a file.
         compile: The same while it is in the call of a step, which may have to be compiled.
     """
 

@@ -5,59 +5,25 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from lockstep._engine.runtime.limits import Limits
-from lockstep._engine.servers import cuts, table_files
 from lockstep._engine.servers.connection import checked
-from lockstep._engine.servers.coordinator import Coordinator, Epoch, Report
+from lockstep._engine.servers.job_state import Epoch, Report
 from lockstep._engine.servers.messages import Array, Message, Superseded
+from lockstep._engine.servers.place import Place
 from lockstep._engine.servers.requests import JobSpec, Pull, Push, Reply
-from lockstep._engine.servers.server_group import ServerGroup, spec_of_message, spec_to_message
+from lockstep._engine.servers.server_group import spec_of_message
 from lockstep._engine.servers.tickets import Lease
 from lockstep.errors import MissingTaskError, PeerError
 
 # Of one question to the coordinator, which answers within a second.
 _POLL_SECONDS = 1.0
-_CHIEF_POLL_SECONDS = 0.02
 # A lease alone costs 0.4 ms of both tasks. Several together are for so long at most, as reports wait as long, too.
 _LEASED_SECONDS = 0.06
 _MOST_LEASES = 8
-
-
-class Channel(Protocol):
-    """Way to the coordinator."""
-
-    def ask(self, message: Message, seconds: float | None = None) -> Message:
-        """Returns the answer to a message."""
-        ...
-
-
-@dataclass(frozen=True)
-class Place:
-    """The task that makes a call.
-
-    Attributes:
-        task: Its name.
-        chief: The chief's name.
-        channel: Its way to the coordinator.
-        group: Its ways to the servers.
-        limits: The limits of its waits.
-        coordinator: The coordinator, on the chief.
-        check: Raises what ends this task from elsewhere, such as a server's own error; called in each wait.
-    """
-
-    task: str
-    chief: str
-    channel: Channel
-    group: ServerGroup
-    limits: Limits
-    coordinator: Coordinator | None
-    check: Callable[[], None]
 
 
 class _Pace:
@@ -100,9 +66,6 @@ class Call:
         self._pace = _Pace()
         self._lock = threading.Lock()
         self._job_id: str | None = None
-        self._cut: cuts.Cut | None = None
-
-    # Of workers and the chief ----------------------------------------------------------------------------------------
 
     def opened(self, seconds: float | None = None) -> tuple[JobSpec, Any] | None:
         """Returns the spec with which the chief has opened the servers, and the facts that it gave with it.
@@ -151,8 +114,6 @@ class Call:
         Returns:
             `None` if there is none within `seconds`, or if epoch or call have ended: see `epoch_is_over`, `is_over`.
         """
-        if self._place.coordinator is not None:
-            return self._lease_of_chief(self._place.coordinator, seconds, first, last)
         if self._leases:
             return self._leases.popleft()
         end = time.monotonic() + seconds
@@ -179,9 +140,6 @@ class Call:
             report: What the chief's `wait` returns for it: metrics and logs by name.
         """
         values = {name: np.asarray(value) for name, value in report.items()}
-        if self._place.coordinator is not None:
-            self._place.coordinator.done(self._place.task, lease, values)
-            return
         with self._lock:
             self._reports.append((lease, values))
 
@@ -240,154 +198,6 @@ class Call:
             if answer.kind == "ended":
                 raise PeerError(f"{self._place.chief} has ended its program before its {self.kind} had ended.")
 
-    # Of the chief ----------------------------------------------------------------------------------------------------
-
-    @property
-    def _coordinator(self) -> Coordinator:
-        assert self._place.coordinator is not None, "only the chief does this"
-        return self._place.coordinator
-
-    def open(
-        self,
-        spec: JobSpec,
-        initial: Mapping[str, Array],
-        extra: Any = None,
-        staleness: int | None = None,
-        is_new: bool = False,
-    ) -> list[dict[str, Any]]:
-        """Opens the servers with a layout and values, and tells all tasks.
-
-        Args:
-            spec: The job's spec. If it is that with which they are open, they keep what `initial` does not name.
-            initial: Values of variables, and by "name/slot" of slots.
-            extra: Facts for all tasks; JSON.
-            staleness: How many updates a gradient may miss; `None` for no bound. 0 in synchronous training.
-            is_new: Whether they begin anew whatever they hold, with ticket 0.
-
-        Returns:
-            The servers' reports.
-        """
-        self._coordinator.wait_for_servers(self._place.limits.join)
-        generation = self._next_generation()
-        reports = self._place.group.open(spec, generation, initial, is_new)
-        version = max(int(report.get("version", 0)) for report in reports)
-        facts, arrays = spec_to_message(spec)
-        shares = spec.replicas if spec.mode == "sync" else 1
-        staleness = 0 if spec.mode == "sync" else staleness
-        self.generation = generation
-        self._coordinator.roll_back(version, generation)
-        self._coordinator.open(Message("opened", {**facts, "extra": extra}, arrays), shares, staleness, version)
-        return reports
-
-    def begin_epoch(self, epoch: int, first_batch: int = 0, batches: int | None = None, extra: Any = None) -> Epoch:
-        """Begins an epoch for all tasks; `release` then lets them compute."""
-        begun = self._coordinator.begin_epoch(epoch, first_batch, batches, extra)
-        self._serial, self.epoch_is_over = begun.serial, False
-        return begun
-
-    def end_epoch(self, batches: int) -> None:
-        """Ends the epoch after so many batches."""
-        self._coordinator.end_epoch(batches)
-        self.epoch_is_over = True
-
-    def release(self, until_ticket: int, hyper: Mapping[str, float] | None = None) -> None:
-        """Allows tickets below `until_ticket` to be leased, with these scalars for those not released yet."""
-        self._coordinator.release(until_ticket, dict(hyper or {}))
-
-    def wait(self, ticket: int, seconds: float | None = None) -> list[Report] | None:
-        """Waits until a ticket is applied; returns what its shares' tasks have reported, in order.
-
-        Returns:
-            `None` if it is not, after `seconds`; `LOCKSTEP_PEER_TIMEOUT` and an error by default.
-
-        Raises:
-            Superseded: If a server has lost its state: go on with `recover`.
-            PeerError: If a task has failed for good.
-            MissingTaskError: If a server stays away; or by default after the limit.
-        """
-        reports = self._coordinator.wait(ticket, self._place.limits.peer if seconds is None else seconds)
-        if reports is None and seconds is None:
-            raise MissingTaskError(
-                f"Every batch must be applied within {self._place.limits.peer:g} s (LOCKSTEP_PEER_TIMEOUT). "
-                f"Batch {ticket} is not. Tasks that are there: {', '.join(self._coordinator.peers()) or 'none'}."
-            )
-        return reports
-
-    def is_quiet(self, step: int) -> bool:
-        """Returns whether exactly the tickets below `step` are applied, and none is leased."""
-        return self._coordinator.is_quiet(step)
-
-    def cut(self, directory: str, step: int, extra: Any = None) -> cuts.Cut:
-        """Writes the state of all servers before ticket `step` into `directory`, whole or not at all.
-
-        Args:
-            directory: A directory that all servers reach, made for this cut.
-            step: The ticket; none is leased at or above it, and all below it are applied.
-            extra: Facts that `recover` returns; JSON.
-
-        Raises:
-            CheckpointError: If a server cannot write.
-            Superseded: If a server has lost its state.
-        """
-        self._cut = cuts.write(self._place.group, directory, step, extra)
-        return self._cut
-
-    def restore(self, directory: str) -> cuts.Cut:
-        """Sets all servers back to a cut, and begins a new generation from its ticket."""
-        cut = cuts.read(directory)
-        generation = self._next_generation()
-        cuts.restore(self._place.group, cut, generation)
-        self.generation = generation
-        self._coordinator.roll_back(cut.step, generation)
-        self._cut = cut
-        return cut
-
-    def recover(self) -> cuts.Cut:
-        """Waits until all servers are there again, and sets all back to the last cut of this call.
-
-        Raises:
-            MissingTaskError: If one stays away.
-            PeerError: If there is no cut.
-        """
-        while True:
-            self._coordinator.wait_for_servers(self._place.limits.join)
-            if self._cut is None:
-                raise PeerError(
-                    "A server has lost its state, and there is no cut to go back to. Pass "
-                    "keras.callbacks.BackupAndRestore (or a model_dir) with a directory that all tasks reach."
-                )
-            try:
-                spec = self._place.group.spec
-                assert spec is not None
-                self._place.group.open(spec, self._next_generation(), {})
-                return self.restore(self._cut.directory)
-            except Superseded:
-                continue  # Another one has gone meanwhile.
-
-    def save_tables(self, directory: str, step: int, arrays: table_files.TableArrays) -> list[table_files.FileInfo]:
-        """Has all servers write their rows of tables into a directory that the chief reaches, too.
-
-        Raises:
-            CheckpointError: If a server cannot write, or has written elsewhere.
-            Superseded: If a server has lost its state.
-        """
-        return table_files.save(self._place.group, directory, step, arrays)
-
-    def load_tables(self, directory: str, files: Sequence[str], arrays: table_files.TableArrays) -> None:
-        """Has all servers take their rows of tables from files that `save_tables` has written, with any servers."""
-        table_files.restore(self._place.group, directory, files, arrays)
-
-    def assign(self, name: str, value: Array) -> None:
-        """Sets a whole variable, or a slot of it by "name/slot", on the servers."""
-        self._place.group.assign(name, value)
-
-    def end(self, result: Any = None, arrays: Mapping[str, Array] | None = None) -> None:
-        """Ends the call with the result that all other tasks return."""
-        self._coordinator.end(Message("result", {"result": result}, dict(arrays or {})))
-        self.is_over = self.epoch_is_over = True
-
-    # ------------------------------------------------------------------------------------------------------------------
-
     def begin(self) -> None:
         """Begins the call together with the other tasks.
 
@@ -399,19 +209,6 @@ class Call:
         answer = self._poll(Message("begin", facts), None, f"to begin its {self.kind}")
         if answer.kind == "ended":
             raise PeerError(f"{self._place.chief} has ended its program, and has made no call {self.number}.")
-
-    def _next_generation(self) -> int:
-        known = [int(report.get("generation", -1)) for report in self._place.group.ask_all(Message("report"))]
-        return max([self._coordinator.generation, *known]) + 1
-
-    def _lease_of_chief(self, coordinator: Coordinator, seconds: float, first: int, last: int | None) -> Lease | None:
-        end = time.monotonic() + seconds
-        while not self.is_over and not self.epoch_is_over:
-            lease = coordinator.try_lease(self._place.task, first, last)
-            if lease is not None or time.monotonic() >= end:
-                return lease
-            time.sleep(_CHIEF_POLL_SECONDS)
-        return None
 
     def _ask_for_lease(self, facts: dict[str, Any]) -> Message | None:
         """Asks for a lease, and tells what is done; `None` if the chief has started again."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from lockstep._engine.input import samples
 from lockstep._engine.input.samples import Sample
-from lockstep._engine.servers.call import Call
-from lockstep._engine.servers.coordinator import Report
+from lockstep._engine.servers.chief_call import ChiefCall
+from lockstep._engine.servers.job_state import Report
 from lockstep._engine.servers.ticket_exchange import CHECKSUM
 from lockstep._engine.servers.tickets import Lease
 from lockstep._engine.servers.worker import Client
@@ -36,7 +36,7 @@ class ChiefTickets:
         released: The first ticket that nobody may lease yet.
     """
 
-    def __init__(self, call: Call, client: Client, holds_later: bool, ahead: int) -> None:
+    def __init__(self, call: ChiefCall, client: Client, holds_later: bool, ahead: int) -> None:
         self._call = call
         self._client = client
         self._holds_later = holds_later

@@ -13,6 +13,7 @@ import os
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -47,10 +48,15 @@ _RETRY_ANSWER = "retry"
 
 
 class FrameSocket:
-    """A connection that carries frames."""
+    """A connection that carries frames.
+
+    Attributes:
+        heard: When a sign of life came last, before an answer, by the monotonic clock; 0 if none has.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
+        self.heard = 0.0
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -109,9 +115,15 @@ class FrameSocket:
             raise ProtocolError(f"a frame of {first} and {arrays} bytes")
         return kind, first, arrays
 
-    def read_message(self) -> Message:
-        """Returns the next frame, which must be a message."""
-        kind, first, arrays = self.read_header()
+    def read_header_of_answer(self) -> tuple[int, int, int]:
+        """Returns the header of an answer, as `read_header`; signs of life may come before it."""
+        while (header := self.read_header())[0] == BEAT:
+            self.heard = time.monotonic()
+        return header
+
+    def read_answer(self) -> Message:
+        """Returns the answer to a message, which must be one."""
+        kind, first, arrays = self.read_header_of_answer()
         if kind != MESSAGE:
             raise ProtocolError(f"a frame of kind {kind}")
         return decode(self.read(first), arrays, self.read_into)
@@ -289,16 +301,23 @@ class MessageChannel:
     def ask(self, message: Message, seconds: float | None = None) -> Message:
         """Sends a request and returns the answer; sends it again on a new connection if this one breaks.
 
+        An answer may take as long as it does, with signs of life before it.
+
         Raises:
-            MissingTaskError: If the other task cannot be reached for `seconds`, `LOCKSTEP_JOIN_TIMEOUT` by default.
+            MissingTaskError: If the other task cannot be reached for `seconds`, `LOCKSTEP_JOIN_TIMEOUT` by default,
+                from its last sign of life on.
             PeerError: If it refuses the request.
         """
         with self._asking:
             deadline = Deadline(self._limits.join if seconds is None else seconds)
             while True:
+                began = time.monotonic()
                 try:
                     return self._ask_once(message, deadline)
                 except (OSError, ProtocolError, PeerError) as error:
+                    frames = self._frames
+                    if frames is not None and frames.heard > began:
+                        deadline = Deadline(deadline.seconds)  # It was alive, and has the time to come back.
                     self.disconnect()
                     if self._is_closed or not deadline.can_retry:
                         raise MissingTaskError(
@@ -343,7 +362,7 @@ class MessageChannel:
         frames = self.frames(deadline)
         with self._sending:
             frames.send(encode(message))
-        return frames.read_message()
+        return frames.read_answer()
 
 
 def checked(answer: Message, whose: str) -> Message:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import json
 import zipfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -28,9 +28,24 @@ _FACTS = "facts"
 
 
 def write(
-    directory: str, step: int, server: int, layout: Layout, facts: Mapping[str, JSON], arrays: Mapping[str, Array]
+    directory: str,
+    step: int,
+    server: int,
+    layout: Layout,
+    facts: Mapping[str, JSON],
+    arrays: Mapping[str, Array],
+    note: Callable[[], None],
 ) -> CutInfo:
     """Writes one server's part of a cut, durably.
+
+    Args:
+        directory: Of the cut.
+        step: Of the cut.
+        server: Who writes.
+        layout: The servers' layout.
+        facts: The server's counters.
+        arrays: Its values, by their names in the file.
+        note: Called after each piece.
 
     Raises:
         CheckpointError: If it cannot be written; then nothing is left of it, and older cuts are as they were.
@@ -42,9 +57,25 @@ def write(
     with naming(str(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(str(path)) as file:
-            np.savez(file, allow_pickle=False, **{_FACTS: text}, **arrays)
+            np.savez(cast(Any, _NotedFile(file, note)), allow_pickle=False, **{_FACTS: text}, **arrays)
         size = path.stat().st_size
     return CutInfo(name, server, layout.num_servers, layout.digest(), int(facts["version"]), size)
+
+
+class _NotedFile:
+    """A file whose writes are noted; numpy writes arrays in pieces of 16 MiB."""
+
+    def __init__(self, file: BinaryIO, note: Callable[[], None]) -> None:
+        self._file, self._note = file, note
+
+    def write(self, data: Any) -> int:
+        """Writes, and notes it."""
+        count = self._file.write(data)
+        self._note()
+        return count
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 @dataclass(frozen=True)
@@ -55,11 +86,13 @@ class Part:
         path: Of the file.
         facts: The counters of the server that wrote it.
         arrays: Read from the file one by one, when they are asked for.
+        note: Called after each.
     """
 
     path: Path
     facts: Mapping[str, JSON]
     arrays: Any
+    note: Callable[[], None]
 
     def of(self, kind: str, name: str) -> dict[str, Array]:
         """Returns the arrays of one table or clock, by what they are of it.
@@ -77,16 +110,20 @@ class Part:
             CheckpointError: If it is not there, or the file is damaged.
         """
         try:
-            return self.arrays[key]
+            array = self.arrays[key]
         except _UNREADABLE as error:
             raise _damaged(self.path, error) from error
+        self.note()
+        return array
 
 
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, NotImplementedError)
 
 
 @contextlib.contextmanager
-def reading(directory: str, infos: Sequence[JSON], written: Layout, layout: Layout) -> Generator[list[Part]]:
+def reading(
+    directory: str, infos: Sequence[JSON], written: Layout, layout: Layout, note: Callable[[], None]
+) -> Generator[list[Part]]:
     """Opens the parts of a cut, in the order of the servers that wrote them.
 
     Args:
@@ -94,6 +131,7 @@ def reading(directory: str, infos: Sequence[JSON], written: Layout, layout: Layo
         infos: A `CutInfo.to_json` of each server.
         written: The layout that the cut was written with.
         layout: The one that it is read into.
+        note: Called after each array.
 
     Raises:
         CheckpointError: If a part is missing or damaged, or of other variables.
@@ -105,7 +143,7 @@ def reading(directory: str, infos: Sequence[JSON], written: Layout, layout: Layo
             "Restore the program that wrote it, or begin with another backup directory."
         )
     with contextlib.ExitStack() as files:
-        parts = [_open(Path(directory) / str(info["file"]), files) for info in infos]
+        parts = [_open(Path(directory) / str(info["file"]), files, note) for info in infos]
         _check(directory, parts, written)
         yield parts
 
@@ -123,7 +161,7 @@ def _check(directory: str, parts: Sequence[Part], written: Layout) -> None:
         )
 
 
-def _open(path: Path, files: contextlib.ExitStack) -> Part:
+def _open(path: Path, files: contextlib.ExitStack, note: Callable[[], None]) -> Part:
     try:
         # NumPy leaves a file open that it cannot read, if it has opened it itself.
         file = files.enter_context(path.open("rb"))
@@ -131,7 +169,7 @@ def _open(path: Path, files: contextlib.ExitStack) -> Part:
         raise _damaged(path, error) from error
     try:
         arrays = np.load(file, allow_pickle=False)
-        return Part(path, json.loads(bytes(arrays[_FACTS])), arrays)
+        return Part(path, json.loads(bytes(arrays[_FACTS])), arrays, note)
     except _UNREADABLE as error:
         raise _damaged(path, error) from error
 

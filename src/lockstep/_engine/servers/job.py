@@ -16,10 +16,15 @@ from typing import Any
 from lockstep._engine.runtime import authentication, environment, failure, local_devices, progress
 from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.runtime.rendezvous import Roster
-from lockstep._engine.servers.call import Call, Channel, Place
-from lockstep._engine.servers.connection import Caller, FrameSocket, Listener, MessageChannel
+from lockstep._engine.servers.call import Call
+from lockstep._engine.servers.chief_call import ChiefCall
+from lockstep._engine.servers.connection import Caller, Listener, MessageChannel
 from lockstep._engine.servers.coordinator import Coordinator
-from lockstep._engine.servers.messages import BEAT, MESSAGE, Message, ProtocolError, Superseded, decode, encode
+from lockstep._engine.servers.coordinator_service import CoordinatorService, LocalChannel
+from lockstep._engine.servers.job_cluster import agreed_of, chief_of, tasks_beside
+from lockstep._engine.servers.messages import Message, Superseded
+from lockstep._engine.servers.place import Channel, Place
+from lockstep._engine.servers.reachability import Reachability
 from lockstep._engine.servers.server import LocalServerLink, ServerService, SocketServerLink
 from lockstep._engine.servers.server_group import ServerGroup
 from lockstep.cluster_resolver import ClusterSpec, Task
@@ -61,7 +66,7 @@ class Job:
         self._call: Call | None = None
         self._is_closed = False
         self._closers: list[Any] = []
-        self._place = Place(str(task), str(chief), channel, group, limits, coordinator, self._check)
+        self._place = Place(str(task), str(chief), channel, group, limits, self._check)
 
     @property
     def is_chief(self) -> bool:
@@ -83,7 +88,7 @@ class Job:
         It is the chief that asks.
         """
         assert self._coordinator is not None, "only the chief does this"
-        return self._coordinator.workers(seconds)
+        return self._coordinator.members.workers(seconds)
 
     def ask_server(self, server: int, message: Message) -> Message:
         """Returns a server's answer to a message, sent again for as long as a server may be silent.
@@ -114,7 +119,7 @@ class Job:
         chief_address = cluster.task_address(chief.type, chief.index)
         secret = authentication.secret_from_environment()
         agreed = agreed_of(cluster)
-        local_devices.share_machine(_tasks_beside(cluster, task))
+        local_devices.share_machine(tasks_beside(cluster, task))
         incarnation = secrets.token_hex(8)
         own = servers.get(str(task), chief_address if task == chief else "")
         caller = Caller(str(task), own, incarnation, agreed, secret)
@@ -124,13 +129,13 @@ class Job:
         if task == chief:
             coordinator = Coordinator(str(chief), servers, limits)
         elif task.type == "ps":
-            service = ServerService(list(servers).index(str(task)))
+            service = ServerService(list(servers).index(str(task)), limits=limits)
         channel: Channel = (
-            _LocalChannel(coordinator, str(task))
+            LocalChannel(coordinator, str(task))
             if coordinator
             else MessageChannel(caller, str(chief), chief_address, limits)
         )
-        reachability = _Reachability(str(task), channel, coordinator, servers, limits)
+        reachability = Reachability(str(task), channel, coordinator, servers, limits)
         group = ServerGroup(links, reachability.check)
         job = cls(task, chief, servers, channel, group, coordinator, limits, service)
         # The names first: whoever listens is named first in errors.
@@ -138,7 +143,7 @@ class Job:
         names = [(n, a) for n, a in others if n != str(task)]
         roster = Roster((str(task), *(n for n, _ in names)), (own, *(a for _, a in names)), environment.attempt())
         if coordinator is not None:
-            listening = Listener(roster, agreed, _CoordinatorService(coordinator), secret, limits.join)
+            listening = Listener(roster, agreed, CoordinatorService(coordinator), secret, limits.join)
             job._closers.append(listening.close)
         elif service is not None:
             listening = Listener(roster, agreed, service, secret, limits.join)
@@ -151,26 +156,26 @@ class Job:
         """Returns the jobs of threads of this process, the chief's (worker 0) first: for tests without sockets."""
         limits = limits or Limits()
         names = {f"ps {i}": "this process" for i in range(servers)}
-        services = [ServerService(i) for i in range(servers)]
+        services = [ServerService(i, limits=limits) for i in range(servers)]
         chief = Task("worker", 0)
         coordinator = Coordinator(str(chief), names, limits)
         for name in names:
-            coordinator.connect(name, "in process", _nothing)
+            coordinator.members.connect(name, "in process", _nothing)
         jobs: list[Job] = []
         for index in range(workers):
             task = Task("worker", index)
-            channel = _LocalChannel(coordinator, str(task))
+            channel = LocalChannel(coordinator, str(task))
             own = coordinator if index == 0 else None
             links = [LocalServerLink(service, name) for name, service in zip(names, services, strict=True)]
-            reachability = _Reachability(str(task), channel, own, names, limits)
+            reachability = Reachability(str(task), channel, own, names, limits)
             group = ServerGroup(links, reachability.check)
             jobs.append(cls(task, chief, names, channel, group, own, limits))
             if index:
-                coordinator.connect(str(task), "in process", _nothing)
+                coordinator.members.connect(str(task), "in process", _nothing)
         return jobs
 
     def begin(self, kind: str, facts: Any = None) -> Call:
-        """Begins the next call of the sequence that all tasks make.
+        """Begins the next call of the sequence that all tasks make: on the chief a `ChiefCall`.
 
         Args:
             kind: The method, such as "fit".
@@ -180,12 +185,13 @@ class Job:
             MismatchError: If the chief's call is another one.
             MissingTaskError: If the chief has not begun it within `LOCKSTEP_PEER_TIMEOUT`, or cannot be reached.
         """
-        call = Call(self._place, self._calls, kind, facts)
-        if self._coordinator is not None:
-            self._coordinator.begin(kind, facts)
-            call.generation = self._coordinator.generation
-        else:
-            call.begin()
+        number, coordinator = self._calls, self._coordinator
+        call = (
+            Call(self._place, number, kind, facts)
+            if coordinator is None
+            else ChiefCall(self._place, number, kind, facts, coordinator)
+        )
+        call.begin()
         self._calls += 1
         self._call = call
         return call
@@ -230,7 +236,7 @@ class Job:
             if error is None and not failure.has_failed():
                 self._coordinator.end_job()
                 # One that has joined lately may build its model still, and asks only then.
-                self._coordinator.wait_until_left(self._limits.leave)
+                self._coordinator.members.wait_until_left(self._limits.leave)
         elif self._call is not None and error is None:
             with contextlib.suppress(LockstepError, Superseded):
                 self._call.flush()
@@ -268,14 +274,14 @@ class Job:
                     call.flush()
 
     def _look_for_silence(self, coordinator: Coordinator) -> None:
-        for name in coordinator.look_for_silence():
+        for name in coordinator.members.look_for_silence():
             text = (
                 f"Every task must send a heartbeat at least every {self._limits.silence:g} s "
                 f"(LOCKSTEP_SILENCE_TIMEOUT). {name} does not: its process is stopped, or its machine is unreachable."
             )
             # A server is waited for as one that has ended: the launcher kills what is stopped, and starts it again.
             _log.warning("%s", text)
-            coordinator.disconnect(name)
+            coordinator.members.disconnect(name)
 
     def _check(self) -> None:
         """Raises the error that has ended this server's service."""
@@ -296,102 +302,12 @@ class Job:
                 kind = error if isinstance(error, LockstepError) else None
                 text = f"{self.task} failed first. {type(error).__name__}: {error}"
                 self._coordinator.fail(kind or PeerError(text))
-                self._coordinator.wait_until_left(_GOODBYE_SECONDS)
+                self._coordinator.members.wait_until_left(_GOODBYE_SECONDS)
             return
         if isinstance(error, (PeerError, MissingTaskError)) and failure.attached_cause(error) is None:
             return  # A consequence: the chief knows the cause, or cannot be reached.
         with contextlib.suppress(Exception):
             self._channel.ask(Message("failed", record), _GOODBYE_SECONDS)
-
-
-class _Reachability:
-    """Decides how long a task tries to reach a server that does not answer."""
-
-    def __init__(
-        self, task: str, channel: Channel, coordinator: Coordinator | None, servers: Mapping[str, str], limits: Limits
-    ) -> None:
-        self._task, self._channel, self._coordinator = task, channel, coordinator
-        self._servers, self._limits = servers, limits
-        self._asked = 0.0
-
-    def check(self, server: str, seconds: float, generation: int) -> None:
-        """Raises what ends the wait for a server that has not answered for so long.
-
-        Raises:
-            Superseded: If the servers have gone on to another generation.
-            PeerError: If the chief reaches that server, and this task does not.
-        """
-        if self._coordinator is not None:
-            self._coordinator.check()
-            if self._coordinator.generation != generation:
-                raise Superseded("the servers are of another generation")
-            return
-        if time.monotonic() - self._asked < _POLL_SECONDS / 2:
-            return
-        self._asked = time.monotonic()
-        facts = self._channel.ask(Message("state", {})).facts
-        if facts.get("generation") != generation:
-            raise Superseded("the servers are of another generation")
-        if server not in facts.get("missing", []) and seconds > self._limits.silence:
-            raise PeerError(
-                f"Every worker must reach every server. {self._task} has not reached {server} "
-                f"({self._servers[server]}) for {seconds:.0f} s (LOCKSTEP_SILENCE_TIMEOUT), and the chief has. Look at "
-                "the network between the two machines."
-            )
-
-
-class _LocalChannel:
-    """Way to the coordinator of this process."""
-
-    def __init__(self, coordinator: Coordinator, task: str) -> None:
-        self._coordinator, self._task = coordinator, task
-
-    def ask(self, message: Message, seconds: float | None = None) -> Message:
-        """Returns the coordinator's answer."""
-        del seconds
-        return self._coordinator.handle(self._task, message)
-
-
-class _CoordinatorService:
-    """The coordinator, for those that connect to it."""
-
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
-
-    def arrive(self, task: str, incarnation: str) -> str | None:
-        """Admits each task once."""
-        return self._coordinator.arrive(task, incarnation)
-
-    def serve(self, task: str, incarnation: str, frames: FrameSocket) -> None:
-        """Serves a task until its connection ends."""
-        connection = self._coordinator.connect(task, incarnation, frames.close)
-        try:
-            while True:
-                kind, first, size = frames.read_header()
-                if kind == BEAT:
-                    self._coordinator.beat(task)
-                elif kind == MESSAGE:
-                    message = decode(frames.read(first), size, frames.read_into)
-                    frames.send(encode(self._coordinator.handle(task, message)))
-                else:
-                    raise ProtocolError(f"a frame of kind {kind}")
-        finally:
-            self._coordinator.leave(task, connection)
-
-
-def chief_of(cluster: ClusterSpec) -> Task:
-    """Returns the task that is the chief: of the job "chief" or "master", else the first worker."""
-    for job in ("chief", "master", "worker"):
-        if job in cluster.jobs:
-            return Task(job, cluster.task_indices(job)[0])
-    raise ArgumentError("A job with parameter servers needs a chief or a worker. Received: a cluster of neither.")
-
-
-def agreed_of(cluster: ClusterSpec) -> dict[str, Any]:
-    """Returns the addresses that all tasks must have been given alike."""
-    chief = chief_of(cluster)
-    servers = [cluster.task_address("ps", i) for i in cluster.task_indices("ps")]
-    return {"chief": cluster.task_address(chief.type, chief.index), "ps": servers}
 
 
 def _restarts_left() -> bool:
@@ -404,15 +320,3 @@ def _restarts_left() -> bool:
 
 def _nothing() -> None:
     """Closes nothing: a thread has no connection."""
-
-
-def _tasks_beside(cluster: ClusterSpec, task: Task) -> int:
-    """Returns how many tasks that train have this task's host in their addresses, this one included."""
-    hosts = [
-        (job, index, cluster.task_address(job, index).rpartition(":")[0])
-        for job in cluster.jobs
-        if job != "evaluator"
-        for index in cluster.task_indices(job)
-    ]
-    own = next((host for job, index, host in hosts if (job, index) == (task.type, task.index)), None)
-    return 1 if own is None else sum(host == own for _, _, host in hosts)

@@ -6,6 +6,7 @@ between it and the sockets.
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import traceback
@@ -33,10 +34,26 @@ from lockstep._engine.servers.messages import (
 from lockstep._engine.servers.requests import JobSpec, Pull, Push, Reply
 from lockstep._engine.servers.server_group import spec_of_message
 from lockstep._engine.servers.server_state import ServerState
+from lockstep._engine.servers.signs_of_life import Answering, SignsOfLife
 from lockstep.errors import CheckpointError, MismatchError, UnsupportedError
 
 _log = logging.getLogger("lockstep")
 _MAX_PROBLEM = 4096
+# Requests that write or read files: asked again, they are not begun again while they are under way.
+_FILE_WORK = frozenset(("cut", "restore", "save tables", "load tables"))
+
+
+class _FileWork:
+    """A request that is under way.
+
+    Attributes:
+        done: Whether there is an answer.
+        answer: The answer, then.
+    """
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.answer = Message("error", {"message": "The thread that answered has ended."})
 
 
 class ServerService:
@@ -45,20 +62,24 @@ class ServerService:
     Args:
         index: The server's index.
         state: What it holds.
+        limits: For how long requesters wait for a sign of life, and requests for progress.
 
     Attributes:
         failure: The error that has ended this server, if one has: its main thread raises it.
         store: What it holds for a `ClusterCoordinator`.
     """
 
-    def __init__(self, index: int, state: ServerState | None = None) -> None:
+    def __init__(self, index: int, state: ServerState | None = None, limits: Limits | None = None) -> None:
         self.index = index
-        self.state = state or ServerState(index)
+        self._signs = SignsOfLife(f"ps {index}", limits or Limits())
+        self.state = state or ServerState(index, self._signs.note_progress)
         self.failure: BaseException | None = None
         self.store = VariableStore()
         self._spec: JobSpec | None = None
         self._generation = -1
         self._lock = threading.Lock()
+        self._lock_of_work = threading.Lock()
+        self._under_way: dict[str, _FileWork] = {}
         self._failed = threading.Event()
         self._handlers: dict[str, Callable[[Message], Message]] = {
             "open": self._open,
@@ -82,10 +103,33 @@ class ServerService:
         handler = self.store.handle if is_closure else self._handlers.get(message.kind)
         if handler is None:
             return Message("error", {"message": f"No server answers {message.kind!r:.40}."})
+        if message.kind in _FILE_WORK:
+            return self._handle_once(message, handler)
+        return self._answer(message, handler)
+
+    def _answer(self, message: Message, handler: Callable[[Message], Message]) -> Message:
         try:
             return handler(message)
         except Exception as error:
             return self._error(error)
+
+    def _handle_once(self, message: Message, handler: Callable[[Message], Message]) -> Message:
+        """Answers a message; the same one again, whose answer was lost on the way, gets that of the first."""
+        key = f"{message.kind} {json.dumps(message.facts, sort_keys=True)}"
+        with self._lock_of_work:
+            known = self._under_way.get(key)
+            work = self._under_way.setdefault(key, _FileWork())
+        if known is not None:
+            # As long as that takes: who has asked gets signs of life, or a refusal, meanwhile.
+            known.done.wait()
+            return known.answer
+        try:
+            work.answer = self._answer(message, handler)
+        finally:
+            with self._lock_of_work:
+                del self._under_way[key]
+            work.done.set()
+        return work.answer
 
     def exchange(self, push: Push | None, pull: Pull | None, seconds: float) -> Reply:
         """Applies a push and answers a pull."""
@@ -97,10 +141,10 @@ class ServerService:
         """Serves a connection until it ends."""
         del task, incarnation
         # Programs of updates have types of their own; to switch all on for each call costs as much as a small one.
-        with jax.enable_x64(True):
-            self._serve(frames)
+        with jax.enable_x64(True), self._signs.connection(frames) as answering:
+            self._serve(frames, answering)
 
-    def _serve(self, frames: FrameSocket) -> None:
+    def _serve(self, frames: FrameSocket, answering: Answering) -> None:
         codec: ExchangeCodec | None = None
         spec: JobSpec | None = None
         while True:
@@ -109,7 +153,9 @@ class ServerService:
                 continue
             if kind == MESSAGE:
                 message = decode(frames.read(first), size, frames.read_into)
-                frames.send(encode(self.handle(message)))
+                with answering.to(_refusal_of_message):
+                    answer = self.handle(message)
+                frames.send(encode(answer))
                 continue
             if kind != EXCHANGE:
                 raise ProtocolError(f"a frame of kind {kind}")
@@ -121,12 +167,15 @@ class ServerService:
                 _skip(frames, first + size)
                 frames.send([_problem("superseded")])
                 continue
-            self._serve_exchange(codec, frames, first, size)
+            self._serve_exchange(codec, frames, answering, first, size)
 
-    def _serve_exchange(self, codec: ExchangeCodec, frames: FrameSocket, first: int, size: int) -> None:
+    def _serve_exchange(
+        self, codec: ExchangeCodec, frames: FrameSocket, answering: Answering, first: int, size: int
+    ) -> None:
         push, pull, seconds = codec.decode_request(frames.read(first), size, frames.read_into)
         try:
-            reply = self.exchange(push, pull, seconds)
+            with answering.to(_refusal_of_exchange):
+                reply = self.exchange(push, pull, seconds)
         except Exception as error:
             self._error(error)
             frames.send([_problem(f"{type(error).__name__}: {error}")])
@@ -209,6 +258,7 @@ class SocketServerLink:
 
     def __init__(self, caller: Caller, task: str, address: str, index: int, limits: Limits) -> None:
         self.task = task
+        self.heard = 0.0
         self._index = index
         self._limits = limits
         self._caller, self._address = caller, address
@@ -243,7 +293,7 @@ class SocketServerLink:
         if self._frames is None:
             raise ConnectionError("it has hung up")
         try:
-            kind, first, size = self._frames.read_header()
+            kind, first, size = self._frames.read_header_of_answer()
             data = self._frames.read(first)
             if kind == PROBLEM:
                 text = bytes(data[:_MAX_PROBLEM]).decode(errors="replace")
@@ -271,6 +321,7 @@ class SocketServerLink:
         """Closes the connection of exchanges; the next one opens another."""
         frames, self._frames = self._frames, None
         if frames is not None:
+            self.heard = max(self.heard, frames.heard)
             frames.close()
 
     def close(self) -> None:
@@ -284,6 +335,7 @@ class LocalServerLink:
 
     def __init__(self, service: ServerService, task: str) -> None:
         self.task = task
+        self.heard = 0.0
         self._service = service
         self._request: tuple[Push | None, Pull | None, float] | None = None
 
@@ -307,6 +359,14 @@ class LocalServerLink:
 
     def close(self) -> None:
         """Has nothing to close."""
+
+
+def _refusal_of_message(text: str) -> list[bytes | memoryview]:
+    return encode(Message("error", {"error": "PeerError", "message": text}))
+
+
+def _refusal_of_exchange(text: str) -> list[bytes | memoryview]:
+    return [_problem(text)]
 
 
 def _problem(text: str) -> bytes:

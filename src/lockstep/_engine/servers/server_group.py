@@ -26,9 +26,11 @@ class ServerLink(Protocol):
 
     Attributes:
         task: The server's name.
+        heard: When its last sign of life came before the answer to an exchange, by the monotonic clock; 0 for none.
     """
 
     task: str
+    heard: float
 
     def bind(self, spec: JobSpec) -> None:
         """Sets the layout by which exchanges are encoded."""
@@ -49,6 +51,10 @@ class ServerLink(Protocol):
     def close(self) -> None:
         """Closes all connections."""
         ...
+
+
+class _SharesMissing(TimeoutError):
+    """Error of a server that has answered, and waits for shares of other workers."""
 
 
 class ServerGroup:
@@ -102,7 +108,9 @@ class ServerGroup:
         while waiting := [n for n in requests if n not in replies]:
             failed = self._try(waiting, requests, replies)
             for number, error in failed.items():
-                seconds = time.monotonic() - began
+                # A server that is busy is not one that cannot be reached; one that waits for other tasks is not busy.
+                since = began if isinstance(error, _SharesMissing) else max(began, self.links[number].heard)
+                seconds = time.monotonic() - since
                 if seconds > limit:
                     raise MissingTaskError(
                         f"{self.links[number].task} must answer within {limit:g} s. It does not: {error}"
@@ -232,7 +240,7 @@ class ServerGroup:
             if reply.status == "superseded":
                 superseded = self.links[number].task
             elif reply.status == "waiting":
-                failed[number] = TimeoutError(f"it waits for shares {list(reply.missing)} of other workers")
+                failed[number] = _SharesMissing(f"it waits for shares {list(reply.missing)} of other workers")
             else:
                 replies[number] = reply
         if superseded:

@@ -8,7 +8,7 @@ evaluation that has none, a training on one device.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -72,7 +72,11 @@ def _as_lists(arrays: TableArrays) -> dict[str, list[str]]:
 
 
 def write(
-    path: str, step: int, tables: Mapping[str, tuple[Table, Sequence[str]]], initializers: Mapping[str, bytes]
+    path: str,
+    step: int,
+    tables: Mapping[str, tuple[Table, Sequence[str]]],
+    initializers: Mapping[str, bytes],
+    note: Callable[[], None],
 ) -> FileInfo:
     """Writes a server's rows of tables, whole or not at all, without holding more than a piece in memory.
 
@@ -81,6 +85,7 @@ def write(
         step: Of the checkpoint.
         tables: By name: the table, and the names of its value and slots.
         initializers: By table, the program of its first rows.
+        note: Called after each piece.
 
     Raises:
         CheckpointError: If it cannot be written.
@@ -91,7 +96,7 @@ def write(
         arrays[files.ids_key(name)] = files.Pieces(files.ArrayLayout(np.dtype(np.int64), (count,)), table.kept_ids)
         for which, key in enumerate(keys):
             layout = files.ArrayLayout(table.arrays[which].dtype, (count, *table.variable.row_shape))
-            arrays[files.values_key(key)] = files.Pieces(layout, _Reading(table, which))
+            arrays[files.values_key(key)] = files.Pieces(layout, _Reading(table, which, note))
         if name in initializers:
             arrays[files.initializer_key(name)] = np.frombuffer(initializers[name], np.uint8)
     with files.naming(path):
@@ -106,19 +111,23 @@ class _Reading:
 
     table: Table
     which: int
+    note: Callable[[], None]
 
     def __call__(self) -> Iterator[Array]:
         for ids in self.table.kept_ids():
             yield self.table.read_rows(self.which, ids)
+            # Asked for the next one, the writer has written this one.
+            self.note()
 
 
-def load(paths: Sequence[str], table: Table, keys: Sequence[str]) -> None:
+def load(paths: Sequence[str], table: Table, keys: Sequence[str], note: Callable[[], None]) -> None:
     """Takes the rows of a table that are this server's, out of the files of all servers that have written some.
 
     Args:
         paths: The files.
         table: Without rows.
         keys: The names of its value and slots.
+        note: Called after each piece.
 
     Raises:
         CheckpointError: If a file is missing or damaged.
@@ -135,6 +144,7 @@ def load(paths: Sequence[str], table: Table, keys: Sequence[str]) -> None:
             read = [archive.pieces(n, count) for n in names]
             for ids, *values in zip(*read, strict=True):
                 table.load_rows(ids, values)
+                note()
 
 
 def _overlaps(archive: files.Archive, name: str, count: int, table: Table) -> bool:

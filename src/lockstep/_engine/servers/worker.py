@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from lockstep._engine.input import random_state
 from lockstep._engine.input.feed import Feed
 from lockstep._engine.servers.call import Call
-from lockstep._engine.servers.coordinator import Epoch
+from lockstep._engine.servers.job_state import Epoch
 from lockstep._engine.servers.messages import Superseded
 from lockstep._engine.servers.tickets import Lease
 from lockstep._types import Batch

@@ -13,7 +13,8 @@ from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.runtime.rendezvous import Roster
 from lockstep._engine.servers.closures.worker import WorkerService
 from lockstep._engine.servers.connection import Caller, FrameSocket, Listener, Service
-from lockstep._engine.servers.job import Job, agreed_of
+from lockstep._engine.servers.job import Job
+from lockstep._engine.servers.job_cluster import agreed_of
 from lockstep._engine.servers.server import ServerService
 from lockstep.cluster_resolver import ClusterSpec, Task
 from lockstep.distribute._coordinator.cluster import CoordinatedCluster, server_channels
@@ -125,7 +126,7 @@ class Served:
         address = spec.task_address(task.type, task.index)
         agreed, secret = agreed_of(spec), authentication.secret_from_environment()
         if task.type == "ps":
-            server = ServerService(spec.task_indices("ps").index(task.index))
+            server = ServerService(spec.task_indices("ps").index(task.index), limits=self._limits)
             self._ended, self._failure = server.store.ended, lambda: server.failure
             self._connections.service = server
         else:

@@ -15,7 +15,8 @@ from keras.src.backend.common.variables import initialize_all_variables
 
 from lockstep import _nest as nest
 from lockstep._engine.keras.replica_step import is_seed
-from lockstep._engine.servers.closures.division import Division, Way, demand_shippable, divide
+from lockstep._engine.servers.closures.dataflow import Way
+from lockstep._engine.servers.closures.division import Division, demand_shippable, divide
 from lockstep._engine.step import backends
 from lockstep._engine.step.jaxprs import close_jaxpr, constants_of, current_trace, open_jaxpr, select_results
 from lockstep._engine.step.replica_invariance import is_probe

@@ -11,7 +11,7 @@ import numpy as np
 from lockstep._engine.keras.servers.deferred import defer, held_value
 from lockstep._engine.keras.servers.tables import WHOLE_BYTES, Table, nbytes
 from lockstep._engine.servers.closures.dispatch import ServerClient
-from lockstep._engine.servers.closures.division import Effect
+from lockstep._engine.servers.closures.effects import Effect
 from lockstep._engine.servers.closures.placement import Partition, Placement, Shape, join_pieces
 from lockstep._engine.servers.closures.plan import Piece
 from lockstep._engine.servers.messages import MAX_ARRAYS

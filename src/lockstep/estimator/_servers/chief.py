@@ -12,7 +12,7 @@ import numpy as np
 
 from lockstep._engine.input import random_state
 from lockstep._engine.keras.servers.options import ServerOptions
-from lockstep._engine.servers.call import Call
+from lockstep._engine.servers.chief_call import ChiefCall
 from lockstep._engine.servers.chief_tickets import ChiefTickets
 from lockstep._engine.servers.layout import Layout
 from lockstep._engine.servers.requests import JobSpec, Pull
@@ -113,7 +113,7 @@ class _Served:
 
     def __init__(
         self,
-        call: Call,
+        call: ChiefCall,
         update: ServedUpdate,
         first: Mapping[str, np.ndarray],
         beginning: Beginning,
@@ -162,7 +162,7 @@ class ServedProgram(TextlessProgram):
         position: Returns where the data stand, for workers.
     """
 
-    def __init__(self, compiled: CompiledModelFn, call: Call, options: ServerOptions, ahead: int) -> None:
+    def __init__(self, compiled: CompiledModelFn, call: ChiefCall, options: ServerOptions, ahead: int) -> None:
         super().__init__(compiled)
         self._call = call
         self._options = options

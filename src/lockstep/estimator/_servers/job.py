@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from lockstep._engine.keras.servers.options import ServerOptions
+from lockstep._engine.servers.chief_call import ChiefCall
 from lockstep.distribute import ParameterServerStrategy
 from lockstep.errors import UnsupportedError
 from lockstep.estimator._core import EstimatorCore
@@ -51,7 +52,7 @@ def train_with_servers(core: EstimatorCore, request: TrainRequest, options: Serv
     replicas = core.first_device_replicas()
     core.is_table = options.policy.is_table
     call = options.job.begin("Estimator.train", {"steps": request.steps, "max_steps": request.max_steps})
-    if options.role != "chief":
+    if not isinstance(call, ChiefCall):
         train_on_worker(core, request, replicas, call)
     # Only the chief looks: a worker would see checkpoints of the very training that it is to take part in.
     elif core.is_trained(replicas.runtime, request.max_steps):

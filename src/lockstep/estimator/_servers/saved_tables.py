@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep._engine.servers.call import Call
+from lockstep._engine.servers.chief_call import ChiefCall
 from lockstep._engine.servers.layout import dtype_of
 from lockstep._types import JSON
 from lockstep.checkpoint import internal as files
@@ -60,13 +60,13 @@ class SavedTables:
         tables = self.arrays if is_open else {*self.restored, *self.initializers}
         return frozenset(key for table in tables for key in self.arrays[table])
 
-    def load(self, call: Call) -> None:
+    def load(self, call: ChiefCall) -> None:
         """Has servers take their rows of the checkpoint that training goes on from."""
         if self._saved is not None and self.restored:
             tables, arrays = self._saved.tables, {table: self.arrays[table] for table in sorted(self.restored)}
             call.load_tables(tables.directory, [name for name, _ in tables.record.files], arrays)
 
-    def save(self, call: Call | None, prefix: str, step: int, tickets: int) -> dict[str, JSON]:
+    def save(self, call: ChiefCall | None, prefix: str, step: int, tickets: int) -> dict[str, JSON]:
         """Writes the tables of a checkpoint; returns what it says of them.
 
         Args:
@@ -88,7 +88,7 @@ class SavedTables:
             self._written = {prefix: (tickets, record)}
         return {files.TABLES: self._written[prefix][1].to_json()}
 
-    def _have_written(self, call: Call, prefix: str, step: int) -> files.TableRecord:
+    def _have_written(self, call: ChiefCall, prefix: str, step: int) -> files.TableRecord:
         directory = files.new_directory(prefix)
         try:
             infos = call.save_tables(directory, step, self.arrays)

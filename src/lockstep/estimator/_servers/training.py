@@ -12,6 +12,7 @@ from lockstep._engine.input import random_state, samples
 from lockstep._engine.input.feed import Feed
 from lockstep._engine.keras.servers.options import ServerOptions
 from lockstep._engine.servers.call import Call
+from lockstep._engine.servers.chief_call import ChiefCall
 from lockstep._engine.servers.messages import Superseded
 from lockstep._engine.servers.worker import work
 from lockstep._engine.step.batches import Outputs
@@ -51,7 +52,7 @@ class ServersTraining(Training):
         request: TrainRequest,
         replicas: Replicas,
         options: ServerOptions,
-        call: Call,
+        call: ChiefCall,
         workers: int,
     ) -> None:
         super().__init__(core, request, replicas, is_distributed=False)
@@ -137,7 +138,12 @@ def make_input(core: EstimatorCore, request: TrainRequest, replicas: Replicas) -
 
 
 def train_on_chief(
-    core: EstimatorCore, request: TrainRequest, replicas: Replicas, options: ServerOptions, call: Call, workers: int
+    core: EstimatorCore,
+    request: TrainRequest,
+    replicas: Replicas,
+    options: ServerOptions,
+    call: ChiefCall,
+    workers: int,
 ) -> None:
     """Trains on the chief, and ends the call for all tasks."""
     ServersTraining(core, request, replicas, options, call, workers).run()

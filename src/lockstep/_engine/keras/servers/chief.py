@@ -27,6 +27,7 @@ from lockstep._engine.keras.servers.ticket_client import LOG, METRIC, TicketClie
 from lockstep._engine.keras.servers.ticket_program import TicketProgram
 from lockstep._engine.servers.batch_shares import seeds_for
 from lockstep._engine.servers.call import Call
+from lockstep._engine.servers.chief_call import ChiefCall
 from lockstep._engine.servers.chief_tickets import Applied, ChiefTickets
 from lockstep._engine.servers.requests import JobSpec, Pull
 from lockstep._engine.servers.ticket_exchange import STALENESS
@@ -79,7 +80,7 @@ class ChiefTraining:
     """
 
     def __init__(
-        self, call: Call, model: Any, owned: Ownership, options: ServerOptions, program: TicketProgram
+        self, call: ChiefCall, model: Any, owned: Ownership, options: ServerOptions, program: TicketProgram
     ) -> None:
         check_optimizer(model.optimizer, options.shares)
         self._call = call

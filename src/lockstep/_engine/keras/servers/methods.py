@@ -39,6 +39,7 @@ from lockstep._engine.keras.servers.ticket_client import TicketClient, Training
 from lockstep._engine.keras.servers.ticket_program import TicketProgram
 from lockstep._engine.keras.validation import ValidationData
 from lockstep._engine.servers.call import Call
+from lockstep._engine.servers.chief_call import ChiefCall
 from lockstep._engine.servers.host_program import HostProgram
 from lockstep._engine.servers.messages import Superseded
 from lockstep._engine.servers.worker import work
@@ -93,7 +94,7 @@ def fit(
         shuffle=shuffle,
         class_weight=class_weight,
     )
-    if options.role != "chief":
+    if not isinstance(call, ChiefCall):
         return _follow_fit(model, owned, call, data, steps_per_epoch)
 
     # ---- Input and the model, as in a fit of one task ----
@@ -174,7 +175,7 @@ def evaluate(
     _check_compiled(model)
     # A validation is part of the chief's fit.
     call = None if owned.is_training else options.job.begin("evaluate", {"batch_size": batch_size, "steps": steps})
-    if call is not None and options.role != "chief":
+    if call is not None and not isinstance(call, ChiefCall):
         return results.logs_of(results.follow(call), return_dict)
     feed = getattr(model, "_eval_epoch_iterator", None) if use_cached else None
     if feed is None:
@@ -226,7 +227,7 @@ def predict(
     options = _options(owned)
     _check_compiled(model)
     call = None if owned.is_training else options.job.begin("predict", {"batch_size": batch_size, "steps": steps})
-    if call is not None and options.role != "chief":
+    if call is not None and not isinstance(call, ChiefCall):
         return results.follow(call)
     source = _source(model, owned, x, batch_size=batch_size, steps_per_epoch=steps, shuffle=False)
     _build_layers(model, options, lambda: trainer.opened_first_batch(source))
@@ -271,7 +272,7 @@ def train_on_batch(
     with tables_by(options.policy):
         model._symbolic_build(data_batch=batch)
     call = options.job.begin("train_on_batch")
-    if options.role != "chief":
+    if not isinstance(call, ChiefCall):
         return results.logs_of(results.follow_training(model, call), return_dict)
     model.reset_metrics()
     training = ChiefTraining(call, model, owned, options, _train_program(model, owned))
@@ -299,7 +300,7 @@ def test_on_batch(
     with tables_by(options.policy):
         model._symbolic_build(data_batch=batch)
     call = options.job.begin("test_on_batch")
-    if options.role != "chief":
+    if not isinstance(call, ChiefCall):
         return results.logs_of(results.follow(call), return_dict)
     model.reset_metrics()
     program = LocalProgram(model, owned, "test_step")
@@ -316,7 +317,7 @@ def predict_on_batch(model: Any, owned: Ownership, x: Any) -> Any:
     options = _options(owned)
     _build_layers(model, options, lambda: (x,))
     call = options.job.begin("predict_on_batch")
-    if options.role != "chief":
+    if not isinstance(call, ChiefCall):
         return results.follow(call)
     program = LocalProgram(model, owned, "predict_step")
     outputs, _ = program.run((), program.place_batch(trainer.canonical_batch((x,))))

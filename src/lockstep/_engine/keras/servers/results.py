@@ -13,13 +13,14 @@ from lockstep._engine.keras.recovery import pack, unpack
 from lockstep._engine.keras.servers.chief import rows_of
 from lockstep._engine.keras.servers.tables import Table
 from lockstep._engine.servers.call import Call
+from lockstep._engine.servers.chief_call import ChiefCall
 from lockstep._engine.servers.layout import Layout
 from lockstep._types import Array, PyTree
 
 _VALUE = "value"
 
 
-def end(call: Call, value: PyTree) -> None:
+def end(call: ChiefCall, value: PyTree) -> None:
     """Ends a call with a structure of numbers and arrays."""
     arrays: dict[str, Any] = {}
     facts = pack(jax.tree.map(lambda v: v if isinstance(v, str) else np.asarray(v), value), _VALUE, arrays)

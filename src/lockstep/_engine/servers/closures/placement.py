@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep._engine.servers.closures.division import Effect
+from lockstep._engine.servers.closures.effects import Effect
 from lockstep._engine.servers.closures.plan import Piece
 
 Partition = Callable[[tuple[int, ...], str], int | None]

@@ -12,7 +12,8 @@ import jax
 import numpy as np
 from jax import export
 
-from lockstep._engine.servers.closures.division import Division, Effect
+from lockstep._engine.servers.closures.division import Division
+from lockstep._engine.servers.closures.effects import Effect
 from lockstep._engine.servers.closures.windows import windowed
 from lockstep._engine.servers.messages import Message
 from lockstep._types import JSON, Array

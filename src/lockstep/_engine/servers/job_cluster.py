@@ -1,0 +1,35 @@
+"""Facts of a cluster with parameter servers: its chief, the addresses that all agree on, tasks on one machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockstep.cluster_resolver import ClusterSpec, Task
+from lockstep.errors import ArgumentError
+
+
+def chief_of(cluster: ClusterSpec) -> Task:
+    """Returns the task that is the chief: of the job "chief" or "master", else the first worker."""
+    for job in ("chief", "master", "worker"):
+        if job in cluster.jobs:
+            return Task(job, cluster.task_indices(job)[0])
+    raise ArgumentError("A job with parameter servers needs a chief or a worker. Received: a cluster of neither.")
+
+
+def agreed_of(cluster: ClusterSpec) -> dict[str, Any]:
+    """Returns the addresses that all tasks must have been given alike."""
+    chief = chief_of(cluster)
+    servers = [cluster.task_address("ps", i) for i in cluster.task_indices("ps")]
+    return {"chief": cluster.task_address(chief.type, chief.index), "ps": servers}
+
+
+def tasks_beside(cluster: ClusterSpec, task: Task) -> int:
+    """Returns how many tasks that train have this task's host in their addresses, this one included."""
+    hosts = [
+        (job, index, cluster.task_address(job, index).rpartition(":")[0])
+        for job in cluster.jobs
+        if job != "evaluator"
+        for index in cluster.task_indices(job)
+    ]
+    own = next((host for job, index, host in hosts if (job, index) == (task.type, task.index)), None)
+    return 1 if own is None else sum(host == own for _, _, host in hosts)
