@@ -128,6 +128,9 @@ def movement_of(trace: Trace, parts: Split) -> Movement | None:
     if trace.is_periodic or settles is None or None in rests_after:
         return Movement(rests, None, ())
     settles = max(settles, *(n or 0 for n in rests_after))
+    # Ftrl computes a row from its slots and the rate: it moves with the rate for good.
+    if not trace.hyper and _moves_with_rate(trace, [a[settles] for a in from_zero]):
+        return Movement(rests, None, ())
     decays = [_decay(a[settles:]) for a in from_zero[1:]]
     measured = [d for d in decays if d is not None]
     return Movement(rests, settles, tuple(measured)) if len(measured) == len(slots) else Movement(rests, None, ())
@@ -146,6 +149,15 @@ def _liveliest_step(trace: Trace) -> int:
         return float(moved) if np.isfinite(moved) else 0.0
 
     return max(_SAMPLED_STEPS, key=way)
+
+
+def _moves_with_rate(trace: Trace, arrays: Sequence[Array]) -> bool:
+    """Returns whether the value of a row that rests at a schedule's largest rate moves at one of its others."""
+    apply = jax.jit(trace.apply)
+    count = len(trace.scalars)
+    gradient = np.zeros_like(arrays[0])
+    others = (apply(np.int32(i), *_initial(trace), *arrays, gradient)[count] for i in _SAMPLED_STEPS)
+    return any(not np.array_equal(np.asarray(value), arrays[0]) for value in others)
 
 
 def _initial(trace: Trace) -> list[Array]:
