@@ -12,18 +12,18 @@ import numpy as np
 from benchmarks.harness.case import OURS, TENSORFLOW, Bar, Case, Side
 from benchmarks.harness.processes import free_ports, gang, tf_configs, wait_for_all
 
-_MODULE, _RATE = "benchmarks.rows.workers", "steps/s"
+MODULE, RATE = "benchmarks.rows.workers", "steps/s"
 _EACH, _STEPS = 64, 70
-_ALONE, _DDP, _PSUM = "lockstep, no communication", "PyTorch DDP, Gloo", "bare jax, a psum per gradient"
+ALONE, _DDP, _PSUM = "lockstep, no communication", "PyTorch DDP, Gloo", "bare jax, a psum per gradient"
 
 
 def together(options: Mapping[str, Any]) -> dict[str, float]:
-    """Runs `worker` in processes that form a cluster."""
+    """Runs `worker_runs`, of `worker_module` or of this module, in processes that form a cluster."""
     return _gang(options, tf_configs(options["workers"]))
 
 
 def apart(options: Mapping[str, Any]) -> dict[str, float]:
-    """Runs `worker` in processes that know nothing of each other, at the same time."""
+    """Runs the same in processes that know nothing of each other, at the same time."""
     return _gang(options, [{}] * options["workers"])
 
 
@@ -43,8 +43,9 @@ def bare_jax(options: Mapping[str, Any]) -> dict[str, float]:
 
 def _gang(options: Mapping[str, Any], own: list[dict[str, str]]) -> dict[str, float]:
     environments = [{**os.environ, **variables} for variables in own]
-    found = gang(_MODULE, options["worker_runs"], options, environments, options["limit"])
-    return {_RATE: statistics.mean(result[_RATE] for result in found)}
+    module = options.get("worker_module", MODULE)
+    found = gang(module, options["worker_runs"], options, environments, options["limit"])
+    return {RATE: statistics.mean(result[RATE] for result in found)}
 
 
 def lockstep_worker(options: Mapping[str, Any]) -> dict[str, float]:
@@ -76,7 +77,7 @@ def _fit(keras: Any, data: Any, options: Mapping[str, Any], replicas: int) -> di
     model = keras_models.workers_cnn(keras)
     between = wait_for_all if replicas == 1 else None
     rate = timed_epochs(keras, model, _STEPS, options["epochs"], between, x=dataset, steps_per_epoch=_STEPS)
-    return {_RATE: rate}
+    return {RATE: rate}
 
 
 def torch_worker(options: Mapping[str, Any]) -> dict[str, float]:
@@ -95,7 +96,7 @@ def torch_worker(options: Mapping[str, Any]) -> dict[str, float]:
     torch_loop.timed(step, batches, _STEPS)
     rate = torch_loop.timed(step, batches, _STEPS * options["epochs"])
     torch.distributed.destroy_process_group()
-    return {_RATE: rate}
+    return {RATE: rate}
 
 
 def jax_worker(options: Mapping[str, Any]) -> dict[str, float]:
@@ -109,7 +110,7 @@ def jax_worker(options: Mapping[str, Any]) -> dict[str, float]:
         return jax_loops.cnn(np.random.default_rng(0), pool=False, width=128, axis=jax_workers.AXIS)
 
     counts = (_STEPS, _STEPS * options["epochs"])
-    return {_RATE: jax_workers.rate(make, (x[..., None], y.astype(np.int32)), _EACH, counts, options)}
+    return {RATE: jax_workers.rate(make, (x[..., None], y.astype(np.int32)), _EACH, counts, options)}
 
 
 def _side(name: str, runs: str, worker: str, environment: Any, role: Any = "peer", quick: bool = True) -> Side:
@@ -121,19 +122,19 @@ CASES = [
         row=4,
         name="Two workers",
         title="Multi-worker tutorial's CNN (2.77 M parameters) on 2 workers x 64, `fit`, processes of this machine",
-        module=_MODULE,
-        metrics={_RATE: "epochs of 70 steps after the first one; with several workers, of all together"},
+        module=MODULE,
+        metrics={RATE: "epochs of 70 steps after the first one; with several workers, of all together"},
         needs=["digits"],
         sides=[
             _side(OURS, "together", "lockstep_worker", "lockstep", "ours"),
             _side(TENSORFLOW, "together", "tensorflow_worker", "tensorflow"),
             _side(_DDP, "distributed_data_parallel", "torch_worker", "torch"),
             _side(_PSUM, "bare_jax", "jax_worker", "jax", quick=False),
-            _side(_ALONE, "apart", "lockstep_worker", "lockstep", "ceiling"),
+            _side(ALONE, "apart", "lockstep_worker", "lockstep", "ceiling"),
         ],
         bars=[
-            Bar("x TensorFlow 2.15", (OURS, _RATE), [(TENSORFLOW, _RATE)], 1.5, 2.0),
-            Bar("x the same without communication", (OURS, _RATE), [(_ALONE, _RATE)], 0.65, 0.85),
+            Bar("x TensorFlow 2.15", (OURS, RATE), [(TENSORFLOW, RATE)], 1.5, 2.0),
+            Bar("x the same without communication", (OURS, RATE), [(ALONE, RATE)], 0.65, 0.85),
         ],
         limit=300,
         notes=(

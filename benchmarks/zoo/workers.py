@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.harness.case import OURS, TENSORFLOW, Bar, Case, Environment, Role, Side
-from benchmarks.harness.processes import gang, tf_configs, wait_for_all
+from benchmarks.harness.processes import wait_for_all
+from benchmarks.rows.workers import ALONE, MODULE, RATE
 from benchmarks.zoo.measure import networks
 
-_MODULE, _RATE = "benchmarks.zoo.workers", "steps/s"
-_ALONE = "lockstep, no communication"
 # As different as the zoo has them: pictures, attention, a recurrence, tables of embeddings, and nothing but weights.
 DIFFERENT = ("ResNet-18, 32 pixels", "encoder 2x128, 128 tokens", "LSTM", "DLRM", "MLP 2048-2048-2048, batch 128")
 
@@ -27,16 +24,16 @@ def cases(names: Sequence[str], counts: Sequence[int], epochs: int) -> Iterator[
                 row=11,
                 name=f"{name}, {count} workers",
                 title=f"{name} ({network.title}) on {count} workers x {network.batch}, `fit` of arrays",
-                module=_MODULE,
-                metrics={_RATE: f"of all workers together, {epochs} epochs after the first one"},
+                module=MODULE,
+                metrics={RATE: f"of all workers together, {epochs} epochs after the first one"},
                 sides=[
                     _side(OURS, "together", "lockstep", "ours", options),
                     _side(TENSORFLOW, "together", "tensorflow", "peer", options),
-                    _side(_ALONE, "apart", "lockstep", "ceiling", options),
+                    _side(ALONE, "apart", "lockstep", "ceiling", options),
                 ],
                 bars=[
-                    Bar("x TensorFlow 2.15", (OURS, _RATE), [(TENSORFLOW, _RATE)], None),
-                    Bar("x the same without communication", (OURS, _RATE), [(_ALONE, _RATE)], None),
+                    Bar("x TensorFlow 2.15", (OURS, RATE), [(TENSORFLOW, RATE)], None),
+                    Bar("x the same without communication", (OURS, RATE), [(ALONE, RATE)], None),
                 ],
                 batch=network.batch * count,
                 notes=(
@@ -47,22 +44,8 @@ def cases(names: Sequence[str], counts: Sequence[int], epochs: int) -> Iterator[
 
 
 def _side(name: str, runs: str, environment: Environment, role: Role, options: Mapping[str, Any]) -> Side:
-    return Side(name, runs, environment, role, {**options, "side": environment})
-
-
-def together(options: Mapping[str, Any]) -> dict[str, float]:
-    """Runs `worker` in processes that form a cluster."""
-    return _gang(options, tf_configs(options["workers"]))
-
-
-def apart(options: Mapping[str, Any]) -> dict[str, float]:
-    """Runs `worker` in processes that know nothing of each other, at the same time."""
-    return _gang(options, [{}] * options["workers"])
-
-
-def _gang(options: Mapping[str, Any], own: Sequence[Mapping[str, str]]) -> dict[str, float]:
-    found = gang(_MODULE, "worker", options, [{**os.environ, **variables} for variables in own], options["limit"])
-    return {_RATE: statistics.mean(result[_RATE] for result in found)}
+    ours = {"worker_module": "benchmarks.zoo.workers", "worker_runs": "worker", "side": environment}
+    return Side(name, runs, environment, role, {**options, **ours})
 
 
 def worker(options: Mapping[str, Any]) -> dict[str, float]:
@@ -78,7 +61,7 @@ def worker(options: Mapping[str, Any]) -> dict[str, float]:
     x, y = network.examples(network.batch * network.steps * replicas)
     data = {"x": x, "y": y, "batch_size": network.batch * replicas, "shuffle": False}
     between = wait_for_all if replicas == 1 else None
-    return {_RATE: timed_epochs(keras, model, network.steps, options["epochs"], between, **data)}
+    return {RATE: timed_epochs(keras, model, network.steps, options["epochs"], between, **data)}
 
 
 def _strategy(side: str) -> tuple[Any, Any]:

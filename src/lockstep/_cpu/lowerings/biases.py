@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from lockstep._cpu.lowerings.convolution import Convolution, canonical
 from lockstep._cpu.lowerings.equations import call_instead, is_plain, trace_operands
 from lockstep._cpu.lowerings.foreign_convolutions import forward_call, gradient_with_sum, kernel_gradient_call
 from lockstep._cpu.lowerings.kernel_gradients import one_output_kernel_gradient
+from lockstep._cpu.onednn.calls import ConvolutionCall
 from lockstep._cpu.onednn.custom_call import compute as compute_call
 from lockstep._engine.step.jaxprs import open_jaxpr, variables, with_equations
 from lockstep._types import Jaxpr, JaxprAtom, JaxprEquation
@@ -65,7 +67,7 @@ def _add_in_convolutions(
             bias = _bias(other, convolution, producers)
             if call is not None and bias is not None:
                 short = eqn.replace(invars=[*source.invars, bias])
-                fused[id(eqn)] = call_instead(short, trace_operands(_biased(convolution), short))
+                fused[id(eqn)] = call_instead(short, trace_operands(_biased(convolution, call), short))
                 removed.add(id(source))
                 break
     return [fused.get(id(eqn), eqn) for eqn in equations if id(eqn) not in removed]
@@ -92,9 +94,8 @@ def _broadcast(atom: JaxprAtom, channel: int, producers: _Producers) -> list[Jax
     return []
 
 
-def _biased(convolution: Convolution) -> Callable[..., jax.Array]:
-    call = forward_call(convolution, has_bias=True)
-    assert call is not None
+def _biased(convolution: Convolution, call: ConvolutionCall) -> Callable[..., jax.Array]:
+    call = replace(call, has_bias=True)
 
     def compute(lhs: jax.Array, rhs: jax.Array, bias: jax.Array) -> jax.Array:
         flat = bias.reshape(-1)
@@ -103,9 +104,13 @@ def _biased(convolution: Convolution) -> Callable[..., jax.Array]:
     return compute
 
 
-def _is_foreign_gradient(convolution: Convolution) -> bool:
-    """Returns whether oneDNN computes a convolution as the gradient of a kernel."""
-    return one_output_kernel_gradient(convolution) is None and kernel_gradient_call(convolution) is not None
+def _foreign_gradient(convolution: Convolution | None) -> tuple[Convolution, ConvolutionCall] | None:
+    """Returns a convolution that oneDNN computes as the gradient of a kernel, and its call; `None` for others."""
+    # That rule comes before oneDNN.
+    if convolution is None or one_output_kernel_gradient(convolution) is not None:
+        return None
+    call = kernel_gradient_call(convolution)
+    return call and (convolution, call)
 
 
 def _sum_in_gradients(
@@ -121,9 +126,10 @@ def _sum_in_gradients(
                 sums.setdefault((variable, tuple(eqn.params["axes"])), place)
     changed = list[JaxprEquation | None](equations)
     for place, eqn in enumerate(equations):
-        convolution = convolutions.get(id(eqn))
-        if convolution is None or not _is_foreign_gradient(convolution):
+        found = _foreign_gradient(convolutions.get(id(eqn)))
+        if found is None:
             continue
+        convolution, call = found
         channel = convolution.rhs_order[-1]
         axes = tuple(i for i in range(convolution.rank + 2) if i != channel)
         sum_place = next((sums[v, axes] for v in variables(eqn.invars[1:]) if (v, axes) in sums), None)
@@ -135,5 +141,6 @@ def _sum_in_gradients(
             continue
         short = eqn.replace(outvars=[*eqn.outvars, *equations[sum_place].outvars])
         changed[place] = changed[sum_place] = None
-        changed[first] = call_instead(short, trace_operands(gradient_with_sum(convolution), short))
+        compute = gradient_with_sum(convolution, replace(call, has_bias=True))
+        changed[first] = call_instead(short, trace_operands(compute, short))
     return [eqn for eqn in changed if eqn is not None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -26,21 +25,16 @@ _LEAST_CHANNELS, _LEAST_CHANNELS_PRODUCT, _LARGE_PICTURE = 4, 512, 1024
 
 def foreign_convolution(convolution: Convolution) -> Compute | None:
     """Rule: a convolution, the gradient of one by its input, or by its kernel, as a call of oneDNN."""
-    if not _is_suitable(convolution):
-        return None
-    if set(convolution.lhs_dilation) != {1}:
-        # That of a transposed convolution's kernel comes back with its operands exchanged.
-        return None if _is_of_kernel(convolution) else _input_gradient(convolution)
-    if _is_of_kernel(convolution):
-        call = kernel_gradient_call(convolution)
-        return call and _kernel_gradient(call)
     call = forward_call(convolution)
-    return call and partial(compute_call, call)
+    if call is not None:
+        return partial(compute_call, call)
+    call = kernel_gradient_call(convolution)
+    return _input_gradient(convolution) if call is None else _kernel_gradient(call)
 
 
-def forward_call(convolution: Convolution, has_bias: bool = False) -> ConvolutionCall | None:
+def forward_call(convolution: Convolution) -> ConvolutionCall | None:
     """Returns the call for a convolution itself; `None` where it is a gradient, or oneDNN does not compute it."""
-    if not _is_suitable(convolution) or _is_of_kernel(convolution) or set(convolution.lhs_dilation) != {1}:
+    if not _is_suitable(convolution) or _is_of_kernel(convolution) or _has_holes(convolution):
         return None
     if not convolution.has_margins_only:
         return None
@@ -54,32 +48,36 @@ def forward_call(convolution: Convolution, has_bias: bool = False) -> Convolutio
         convolution.rhs_dilation,
         convolution.padding,
         convolution.feature_groups,
-        has_bias,
     )
     return call if _is_worth(call) else None
 
 
-def kernel_gradient_call(convolution: Convolution, has_bias: bool = False) -> ConvolutionCall | None:
+def kernel_gradient_call(convolution: Convolution) -> ConvolutionCall | None:
     """Returns the call for a convolution that is the gradient of one by its kernel; `None` as for `forward_call`."""
-    if not _is_suitable(convolution) or not _is_of_kernel(convolution) or set(convolution.lhs_dilation) != {1}:
+    # That of a transposed convolution's kernel comes back with its operands exchanged.
+    if not _is_suitable(convolution) or not _is_of_kernel(convolution) or _has_holes(convolution):
         return None
     inputs, *space, count = convolution.lhs
     *places, _, outputs = convolution.rhs
     *taps, _ = convolution.out[1:]
-    call = _gradient_call(
+    return _gradient_call(
         convolution,
         "backward_weights",
         ((count, *space, inputs), (*taps, inputs, outputs), (count, *places, outputs)),
         (convolution.rhs_dilation, convolution.strides),
         [low for low, _ in convolution.padding],
     )
-    return call and replace(call, has_bias=has_bias)
 
 
-def gradient_with_sum(convolution: Convolution) -> Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
-    """Returns what computes the gradient of a kernel from operands as the program has them, and that of the bias."""
-    call = kernel_gradient_call(convolution, has_bias=True)
-    assert call is not None
+def gradient_with_sum(
+    convolution: Convolution, call: ConvolutionCall
+) -> Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
+    """Returns what computes the gradient of a kernel, and of a bias, from operands as the program has them.
+
+    Args:
+        convolution: As which the program has the gradient of the kernel.
+        call: The call for that, with a bias.
+    """
 
     def compute(lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, jax.Array]:
         operands = lax.transpose(lhs, convolution.lhs_order), lax.transpose(rhs, convolution.rhs_order)
@@ -92,6 +90,11 @@ def gradient_with_sum(convolution: Convolution) -> Callable[[jax.Array, jax.Arra
 def _is_of_kernel(convolution: Convolution) -> bool:
     """Returns whether a convolution is as differentiation writes the gradient of another one's kernel."""
     return math.prod(convolution.window) > math.prod(convolution.out[1:-1])
+
+
+def _has_holes(convolution: Convolution) -> bool:
+    """Returns whether a convolution is as differentiation writes the gradient of the input of one with strides."""
+    return set(convolution.lhs_dilation) != {1}
 
 
 def _is_suitable(convolution: Convolution) -> bool:
@@ -132,6 +135,8 @@ def _is_worth(call: ConvolutionCall) -> bool:
 
 def _input_gradient(convolution: Convolution) -> Compute | None:
     """Returns a convolution of an input with holes as the gradient of one with strides."""
+    if not _is_suitable(convolution) or _is_of_kernel(convolution) or not _has_holes(convolution):
+        return None
     if set(convolution.strides) != {1}:
         return None
     *taps, inputs, outputs = convolution.rhs

@@ -82,7 +82,7 @@ class Library:
 
     @property
     def prefers_blocks(self) -> bool:
-        """Whether kernels' gradients are faster from arrays in blocks of channels than from channels last."""
+        """True if kernels' gradients are faster from arrays in blocks of channels than from channels last."""
         return self._instructions & _AVX512 != _AVX512
 
     def create(self, name: str, *arguments: Any) -> Handle:

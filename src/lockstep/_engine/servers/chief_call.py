@@ -1,4 +1,4 @@
-"""One call of a job with parameter servers, as its chief makes it: for all tasks."""
+"""Makes a call of a job with parameter servers on its chief, for all tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tasks of a job with parameter servers share, on the chief: the calls so far, and the error that ends it."""
+"""Keeps the state of a job with parameter servers on its chief: the calls so far, and the error that ends it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who takes part in a job with parameter servers, as its chief knows it: connections, and signs of life."""
+"""Keeps the members of a job with parameter servers on its chief: their connections, and their signs of life."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class ServerVariables:
         variable, which = self._find(name)
         if variable in self.tables:
             return self.tables[variable].read(which, start, stop)
-        array = self._own(variable, which)
+        array = self._dense_array(variable, which)
         return (
             np.array(array) if self._is_whole(variable, array) else np.array(array[self._range(variable, start, stop)])
         )
@@ -135,7 +135,7 @@ class ServerVariables:
             _same_shape(name, value.shape, (stop - start, *table.variable.row_shape))
             table.assign(which, start, value)
             return
-        array = np.array(self._own(variable, which))
+        array = np.array(self._dense_array(variable, which))
         where = ... if self._is_whole(variable, array) else self._range(variable, start, stop)
         _same_shape(name, value.shape, array[where].shape)
         array[where] = value
@@ -152,8 +152,8 @@ class ServerVariables:
                 table.assign(which, shard.start, value[offset : offset + shard.stop - shard.start])
                 offset += shard.stop - shard.start
             return
-        _same_shape(name, value.shape, self._own(variable, which).shape)
-        self._set(variable, which, np.array(value, self._own(variable, which).dtype))
+        _same_shape(name, value.shape, self._dense_array(variable, which).shape)
+        self._set(variable, which, np.array(value, self._dense_array(variable, which).dtype))
 
     def arrays(self) -> dict[str, Array]:
         """Returns what a cut has of the variables, by the names in its file."""
@@ -242,7 +242,7 @@ class ServerVariables:
                     return variable, 1 + slots.index(name.removeprefix(f"{variable}/"))
         raise MismatchError(f"Server {self._server} does not hold {name!r}. Start all tasks with the same program.")
 
-    def _own(self, variable: str, which: int) -> Array:
+    def _dense_array(self, variable: str, which: int) -> Array:
         if variable in self.dense.deltas:
             return self.dense.deltas[variable]
         return self.dense.group_of[variable].part(variable, which)

@@ -1,4 +1,4 @@
-"""What depends on what in a traced function: its variables, the gradients in it, and what it assigns."""
+"""Follows the data of a traced function: its variables, the gradients in it, and what it assigns."""
 
 from __future__ import annotations
 
@@ -25,11 +25,7 @@ class Dataflow:
     """The equations of a function, and how its variables, its gradients and what it assigns hang together.
 
     Args:
-        closed: `(*arguments, *variables) -> (*results, *assigned)`, a closed jaxpr.
-        arguments: How many arguments there are.
-        assigned: Of each of the last outputs: the number of its variable, and whether it is the new value or the amount
-            that is added.
-        is_cut: Returns whether an equation marks a gradient.
+        closed, arguments, assigned, is_cut: As `division.divide` takes them.
 
     Attributes:
         inputs: The function's inputs.

@@ -1,4 +1,4 @@
-"""What servers do to their variables, found in a traced function.
+"""Finds effects in a traced function: the updates that servers apply to their variables.
 
 A worker computes with values of some time ago. So an effect must not be a new value, which would undo what others have
 done meanwhile: it is a function of the variable as the server has it, and of what the worker has computed. For a
