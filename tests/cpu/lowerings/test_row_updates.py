@@ -200,9 +200,14 @@ def test_optimizers_of_keras(optimizer: Any, by_rows: bool, monkeypatch: pytest.
         changed.append(made is not jaxpr)
         return made
 
-    monkeypatch.setattr(rewrite, "update_rows", update_rows)
+    for name in ("LOCAL_PASSES", "LIBRARY_PASSES"):
+        passes = getattr(rewrite, name)
+        assert row_updates.update_rows in passes
+        watched = tuple(update_rows if each is row_updates.update_rows else each for each in passes)
+        monkeypatch.setattr(rewrite, name, watched)
     settings = optimizer.get_config()
     ours = _trained(_one_device(), type(optimizer).from_config(settings))
+    assert changed
     assert any(changed) is by_rows
     if by_rows:
         monkeypatch.setenv(VARIABLE, "0")
