@@ -20,6 +20,7 @@ import jax
 from lockstep._cpu.partitioner.flat import flatten
 from lockstep._cpu.partitioner.layout import REPLICATED, Layout, NoRule, local_shape, sharded, size_of
 from lockstep._cpu.partitioner.plan import Plan, Planner
+from lockstep._cpu.partitioner.rows import spread_rows
 from lockstep._engine.step.reduction import Reduction
 from lockstep._engine.step.replicas import Replicas
 from lockstep._types import Array, Batch, Jaxpr, PyTreeDef, State
@@ -107,7 +108,7 @@ def partition_jaxpr(
 
 
 def _plan(traced: Jaxpr, state: Sequence[Layout], data: Batch, planner: Planner) -> Plan:
-    flat = flatten(traced)
+    flat = spread_rows(flatten(traced))
     layouts = [*state, *(_data_layout(a, planner.count) for a in jax.tree.leaves(data))]
     plan = planner.plan_program(flat, layouts, [REPLICATED] * (len(flat.outputs) - len(state)) + list(state))
     batch = sum(size_of(a) for a in jax.tree.leaves(data))
