@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -51,8 +51,10 @@ def whole(gradient: dict[str, Any], dtype: str = "float32") -> list[Array]:
     return [table, gradient[KERNEL], gradient[BIAS]]
 
 
-def train_plainly(optimizer: Optimizer, steps: int, dtype: str = "float32") -> dict[str, Array]:
-    """Returns the weights after steps of one device."""
+def train_plainly(
+    optimizer: Optimizer, steps: int, dtype: str = "float32", rate: Callable[[int], float] | None = None
+) -> dict[str, Array]:
+    """Returns the weights after steps of one device; a rate is set before each step, as callbacks do."""
     weights = []
     for name, value in initial(dtype).items():
         scope, last = name.split("/")
@@ -67,6 +69,9 @@ def train_plainly(optimizer: Optimizer, steps: int, dtype: str = "float32") -> d
 
     state: Any = ([v.value for v in weights], [v.value for v in optimizer.variables])
     for i in range(steps):
+        if rate:
+            place = next(n for n, v in enumerate(optimizer.variables) if v is optimizer.learning_rate)
+            state[1][place] = np.asarray(rate(i), state[1][place].dtype)
         state = step(state, whole(gradients(i, dtype), dtype))
     return dict(zip(SHAPES, map(np.asarray, state[0]), strict=True))
 
@@ -124,10 +129,11 @@ class Servers:
             pushes.append(push)
         return pushes
 
-    def train(self, steps: int, first: int = 0, pull: bool = True) -> None:
+    def train(self, steps: int, first: int = 0, pull: bool = True, rate: Callable[[int], float] | None = None) -> None:
         for i in range(first, first + steps):
             gradient = gradients(i, self.dtype)
-            for state, push in zip(self.states, self.pushes(i, gradient), strict=True):
+            hyper = {"learning_rate": rate(i)} if rate else {}
+            for state, push in zip(self.states, self.pushes(i, gradient, hyper=hyper), strict=True):
                 if pull:
                     state.exchange(None, Pull(0, {n: ids for n, (ids, _) in push.rows.items()}), 1.0)
                 assert state.exchange(push, None, 1.0).applied

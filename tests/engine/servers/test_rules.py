@@ -62,6 +62,32 @@ def test_rows_are_updated_as_the_whole_table(name: str, steps: int) -> None:
         np.testing.assert_allclose(value, plain[variable], rtol=0, atol=atol, err_msg=variable)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("pull", [True, False])
+@pytest.mark.parametrize("name", ["Adam constant", "Ftrl constant", "weight_decay"])
+def test_rates_that_callbacks_change_move_rows_as_the_whole_table(name: str, pull: bool) -> None:
+    """Also rows at rest: Ftrl computes them from the rate. They are looked at after each change, or at the end."""
+
+    def rate(step: int) -> float:
+        return 0.01 * 0.5 ** (step // 40)
+
+    plain = train_plainly(BY_ROWS[name](), 130, rate=rate)
+    servers = Servers(BY_ROWS[name](), 2)
+    servers.train(130, pull=pull, rate=rate)
+    for variable, value in servers.weights().items():
+        np.testing.assert_allclose(value, plain[variable], rtol=0, atol=1e-7, err_msg=variable)
+
+
+@pytest.mark.slow
+def test_rows_that_follow_a_constant_rate_rest() -> None:
+    """Not each step of theirs is computed, as under a schedule."""
+    movement = rule_of(optimizers.Ftrl(0.01), variables()).program(TABLE).movement
+    assert movement is not None
+    assert movement.follows_rate
+    assert movement.settles is not None
+    assert movement.settles < 10
+
+
 def test_each_optimizer_of_keras_is_by_rows_here_or_refused() -> None:
     classes = {c for c in vars(optimizers).values() if isinstance(c, type) and c.__module__.startswith("keras.")}
     tested = {type(make()) for make in BY_ROWS.values()}

@@ -95,6 +95,8 @@ class Rates:
         self.keeps = program.movement is not None
         self.first = iteration
         self.stop = iteration
+        # The last step whose rates are others than those of the step before.
+        self.changed = iteration
         self.past = [np.zeros(1024, d) for d in self._dtypes]
         # What the clock gives in the next steps, from `_begin` on, as long as the hyperparameters stay these.
         self._ahead: list[Array] = []
@@ -129,6 +131,8 @@ class Rates:
             self.past = [np.concatenate([p, np.zeros_like(p)]) for p in self.past]
         for past, value in zip(self.past, values, strict=True):
             past[length] = value
+            if not length or past[length - 1] != value:
+                self.changed = self.stop
         self.stop += 1
 
     def state(self) -> dict[str, Array]:
@@ -141,6 +145,8 @@ class Rates:
         self.first = int(state["first"])
         self.past = [np.array(state[f"past{i}"], d) for i, d in enumerate(self._dtypes)]
         self.stop = self.first + (self.past[0].size if self.past else 0)
+        changes = [np.flatnonzero(p[1:] != p[:-1]) for p in self.past]
+        self.changed = self.first + max((int(c[-1]) + 1 for c in changes if c.size), default=0)
         self.past = [np.concatenate([p, np.zeros(1024, p.dtype)]) for p in self.past]
         self.past = [np.concatenate([p, np.zeros_like(p)]) for p in self.past]
         self.scalars = [np.asarray(state[f"scalar{i}"]) for i in range(len(self.scalars))]
@@ -148,7 +154,7 @@ class Rates:
 
     def restart(self, iteration: int) -> None:
         """Goes on with another count of steps; scalars stay as they are."""
-        self.first = self.stop = iteration
+        self.first = self.stop = self.changed = iteration
         self._ahead = []
 
 

@@ -23,6 +23,8 @@ _QUIET_STEPS = 4096
 _MEASURED = 1e-12
 # Where a schedule's rate is looked at: it may be zero at a training's begin, and at its end.
 _SAMPLED_STEPS = (0, 1, *(n * 10**i for i in range(1, 7) for n in (1, 2, 5)))
+# Rates that a callback may set in place of one that is constant.
+_SAMPLED_RATES = (0.1, 0.05, 0.02, 0.005, 0.001)
 
 
 def is_row_wise(trace: Trace) -> bool:
@@ -128,12 +130,14 @@ def movement_of(trace: Trace, parts: Split) -> Movement | None:
     if trace.is_periodic or settles is None or None in rests_after:
         return Movement(rests, None, ())
     settles = max(settles, *(n or 0 for n in rests_after))
-    # Ftrl computes a row from its slots and the rate: it moves with the rate for good.
-    if not trace.hyper and _moves_with_rate(trace, [a[settles] for a in from_zero]):
-        return Movement(rests, None, ())
     decays = [_decay(a[settles:]) for a in from_zero[1:]]
-    measured = [d for d in decays if d is not None]
-    return Movement(rests, settles, tuple(measured)) if len(measured) == len(slots) else Movement(rests, None, ())
+    measured = tuple(d for d in decays if d is not None)
+    if len(measured) < len(slots):
+        return Movement(rests, None, ())
+    # Ftrl computes a row from its slots and the rate: it moves again whenever the rate does.
+    follows_rate = _moves_with_rate(trace, [a[settles] for a in from_zero])
+    rests = rests and not _moves_with_rate(trace, [a[0] for a in fresh])
+    return Movement(rests, settles, measured, follows_rate)
 
 
 def _liveliest_step(trace: Trace) -> int:
@@ -152,12 +156,15 @@ def _liveliest_step(trace: Trace) -> int:
 
 
 def _moves_with_rate(trace: Trace, arrays: Sequence[Array]) -> bool:
-    """Returns whether the value of a row that rests at a schedule's largest rate moves at one of its others."""
+    """Returns whether the value of a row that rests at one rate moves at another."""
     apply = jax.jit(trace.apply)
     count = len(trace.scalars)
+    dtypes = [a.dtype for a in trace.arguments()[1 : 1 + trace.hyper]]
+    others = [[np.int32(0), *(np.asarray(rate, d) for d in dtypes)] for rate in _SAMPLED_RATES]
+    steps = others if trace.hyper else [[np.int32(i)] for i in _SAMPLED_STEPS]
     gradient = np.zeros_like(arrays[0])
-    others = (apply(np.int32(i), *_initial(trace), *arrays, gradient)[count] for i in _SAMPLED_STEPS)
-    return any(not np.array_equal(np.asarray(value), arrays[0]) for value in others)
+    values = (apply(*step, *_initial(trace), *arrays, gradient)[count] for step in steps)
+    return any(not np.array_equal(np.asarray(value), arrays[0]) for value in values)
 
 
 def _initial(trace: Trace) -> list[Array]:

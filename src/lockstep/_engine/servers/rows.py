@@ -170,21 +170,27 @@ class Table:
         if self.program.movement is None:
             return
         now = self._programs.rates[self.key].stop if now is None else now
-        at = self.at.take(places)
-        settles = self.program.movement.settles
-        until = now if settles is None else np.minimum(self.pushed.take(places).astype(np.int64) + settles, now)
-        steps = until - at
-        behind = np.flatnonzero(steps > 0)
+        behind = np.flatnonzero(self._settled_by(self.pushed.take(places), now) > self.at.take(places))
         if not behind.size:
             return
         places = np.unique(places[behind])
         at = self.at.take(places)
-        until = now if settles is None else np.minimum(self.pushed.take(places).astype(np.int64) + settles, now)
+        until = self._settled_by(self.pushed.take(places), now)
         rows = [a.take(places, axis=0) for a in self.arrays]
         new = self._programs.replay(self.key, at.astype(np.int64), (until - at).astype(np.int64), rows)
         for array, values in zip(self.arrays, new, strict=True):
             _put_rows(array, places, values)
         self.at[places] = until
+
+    def _settled_by(self, pushed: Array | int, now: int) -> Array:
+        """Returns up to which step rows are computed step by step, whose last gradient came before step `pushed`."""
+        movement = self.program.movement
+        if movement is None or movement.settles is None:
+            return np.full(np.shape(pushed), now, np.int64)
+        start = np.asarray(pushed, np.int64)
+        if movement.follows_rate:
+            start = np.maximum(start, self._programs.rates[self.key].changed)
+        return np.minimum(start + movement.settles, now)
 
     def _decay(self, which: int, rows: Array, places: Array, now: int) -> None:
         """Has a slot of settled rows be what it is now.
@@ -235,8 +241,7 @@ class Table:
             np.full((ids.size, *self.variable.row_shape), s.initial, dtype_of(s.dtype)) for s in self.program.slots
         ]
         if movement and not movement.rests_when_new:
-            now = self._programs.rates[self.key].stop
-            steps = now - self.begin if movement.settles is None else min(now - self.begin, movement.settles)
+            steps = int(self._settled_by(self.begin, self._programs.rates[self.key].stop)) - self.begin
             if steps:
                 counts = np.full(ids.size, steps, np.int64)
                 arrays = self._programs.replay(self.key, np.full(ids.size, self.begin, np.int64), counts, arrays)

@@ -45,11 +45,14 @@ class Movement:
         settles: After how many steps without gradient only the slots move, each by a constant factor per step; `None`
             if that is not so, and each step is computed however many there are.
         decays: These factors, by slot.
+        follows_rate: Whether a row that has settled moves again where the rate is another than in the step before, and
+            then settles within as many steps.
     """
 
     rests_when_new: bool
     settles: int | None
     decays: tuple[float, ...]
+    follows_rate: bool = False
 
 
 @dataclass(frozen=True)
@@ -164,6 +167,7 @@ def _program(record: JSON) -> Program:
             bool(movement["rests_when_new"]),
             None if movement["settles"] is None else int(movement["settles"]),
             tuple(map(float, movement["decays"])),
+            bool(movement["follows_rate"]),
         ),
     )
 
