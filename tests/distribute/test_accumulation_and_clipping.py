@@ -15,6 +15,7 @@ from keras import layers
 
 import lockstep as ls
 from tests.distribute.test_gradient_dtype import mirrored
+from tests.support.exhaustive import always
 
 optax = pytest.importorskip("optax")
 
@@ -56,7 +57,7 @@ def _assert_close(found: Any, expected: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KERAS)
+@pytest.mark.parametrize("name", always(KERAS, {"accumulation", "value", "scaled"}.__contains__))
 def test_keras(name: str) -> None:
     alone = _fitted(ls.distribute.get_strategy(), KERAS[name])
     for make in STRATEGIES.values():

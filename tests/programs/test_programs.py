@@ -142,6 +142,7 @@ def pictures(tmp_path: Path) -> str:
     return str(tmp_path / "data")
 
 
+@pytest.mark.exhaustive
 def test_mobilenet_on_two_workers_beside_an_unused_ps(pictures: str) -> None:
     configs: list[Any] = [json.loads(c) for c in tf_configs(2)]
     for config in configs:

@@ -55,7 +55,7 @@ def test_a_worker_is_killed_and_starts_again(tmp_path: Path) -> None:
 
 
 def test_a_worker_is_killed_for_good(tmp_path: Path) -> None:
-    tasks = Tasks(_MODULE, 2, 2, tmp_path, ["40"])
+    tasks = Tasks(_MODULE, 2, 2, tmp_path, ["40"], LOCKSTEP_SILENCE_TIMEOUT="5")
     _held(tasks, tmp_path)
     tasks.kill("worker 0")
     codes = tasks.wait(["chief 0", "worker 1", "ps 0", "ps 1"])

@@ -70,7 +70,7 @@ def test_followed_batches_are_those_of_one_worker(count: int, size: int, workers
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(st.sampled_from(sorted(set(STEPS) - {"repeat endlessly"})), max_size=3), st.integers(1, 6), st.data())
 def test_followed_resumes_on_any_number_of_workers(steps: list[str], size: int, data: Any) -> None:
     def dataset() -> Dataset:

@@ -318,5 +318,7 @@ TestInterleavings.settings = settings(stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.slow
-def test_a_thousand_interleavings() -> None:
-    run_state_machine_as_test(Job, settings=settings(max_examples=1000, stateful_step_count=40, deadline=None))
+def test_many_interleavings(request: pytest.FixtureRequest) -> None:
+    """A thousand with `--exhaustive`."""
+    count = 1000 if request.config.getoption("--exhaustive") else 200
+    run_state_machine_as_test(Job, settings=settings(max_examples=count, stateful_step_count=40, deadline=None))

@@ -111,7 +111,7 @@ def main() -> None:
         strategy: Any = ls.distribute.ParameterServerStrategy()
         strategy._servers.job.serve_until_end()
         return
-    for name in CASES:
+    for name in sys.argv[2:]:
         train_case(name, Path(sys.argv[1]) / name)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -35,12 +37,15 @@ def _values(job: subprocess.Popen[bytes], folder: Path) -> dict[str, np.ndarray]
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, np.ndarray]]:
-    found: dict[str, dict[str, np.ndarray]] = {}
-    for optimizer in ("adam", "sgd", "replicas", "table"):
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, np.ndarray]]:
+    """Returns the last checkpoint of a job in which nothing happens, by optimizer."""
+
+    @functools.cache
+    def values_of(optimizer: str) -> dict[str, np.ndarray]:
         folder = tmp_path_factory.mktemp("undisturbed") / "job"
-        found[optimizer] = _values(_start(folder, "goes on", optimizer), folder)
-    return found
+        return _values(_start(folder, "goes on", optimizer), folder)
+
+    return values_of
 
 
 @pytest.mark.parametrize(
@@ -51,17 +56,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str,
             *(("worker 1", "replicas"), ("ps 1", "replicas"), ("worker 1", "table"), ("ps 1", "table")),
             ("worker 0", "table"),
         ],
-        {
-            ("worker 0", "adam"),
-            ("worker 1", "replicas"),
-            ("ps 1", "replicas"),
-            ("worker 1", "table"),
-            ("ps 1", "table"),
-        }.__contains__,
+        {("worker 0", "adam"), ("worker 1", "replicas"), ("ps 1", "table")}.__contains__,
     ),
 )
 def test_the_last_checkpoint_has_the_same_bits(
-    undisturbed: dict[str, dict[str, np.ndarray]], task: str, optimizer: str, tmp_path: Path
+    undisturbed: Callable[[str], dict[str, np.ndarray]], task: str, optimizer: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "job"
     job = _start(folder, "waits", optimizer)
@@ -75,5 +74,5 @@ def test_the_last_checkpoint_has_the_same_bits(
     # Nobody else has failed because of it.
     assert log.read_text().count("again, by itself") == 1, log.read_text()[-4000:]
     assert values["global_step"] == STEPS
-    for key, value in undisturbed[optimizer].items():
+    for key, value in undisturbed(optimizer).items():
         np.testing.assert_array_equal(values[key], value, err_msg=key)

@@ -17,7 +17,8 @@ _JOBS = {"1 worker, 1 server": (1, 1), "2 workers, 2 servers": (2, 2)}
 
 
 @pytest.mark.cluster
-def test_jobs_come_to_the_numbers_of_one_device(tmp_path: Path) -> None:
+def test_jobs_come_to_the_numbers_of_one_device(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    cases = list(CASES) if request.config.getoption("--exhaustive") else ["Adam", "clipped by each"]
     for name, (workers, servers) in _JOBS.items():
         command = [
             sys.executable,
@@ -28,12 +29,12 @@ def test_jobs_come_to_the_numbers_of_one_device(tmp_path: Path) -> None:
             f"--workers={workers}",
             f"--ps={servers}",
         ]
-        program = ["-m", "tests.estimator.servers.sync_replicas", str(tmp_path / name)]
+        program = ["-m", "tests.estimator.servers.sync_replicas", str(tmp_path / name), *cases]
         done = subprocess.run(
             [*command, *program], cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=400
         )
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    for case in CASES:
+    for case in cases:
         alone = train_case(case, tmp_path / "alone" / case)
         few, many = (last_values(tmp_path / job / case) for job in _JOBS)
         assert alone.keys() == few.keys() == many.keys()
