@@ -23,13 +23,13 @@ from tests.engine.keras.cases import precision
 from tests.engine.keras.servers.program import divide_tables
 from tests.estimator import cases
 
-# An update of 2 replicas takes 12 rows; one of 4 takes 24. The last one has 3: two unequal shares, and fewer than four.
-ROWS, BATCH = 99, 6
+# The last update has 3 rows: two unequal shares, and fewer than four.
+ROWS, GLOBAL_BATCH = 99, 12
 WORDS = ("red", "green", "blue")
 _IDS = 50
 
 
-def input_fn(input_context: Any = None) -> ls.data.Dataset:
+def input_fn(input_context: ls.data.InputContext) -> ls.data.Dataset:
     """Returns the batches of one replica."""
     random = np.random.default_rng(0)
     x = random.normal(size=(ROWS, 4)).astype(keras.config.floatx())
@@ -40,9 +40,8 @@ def input_fn(input_context: Any = None) -> ls.data.Dataset:
     }
     labels = ((x[:, 0] > 0).astype(np.int32) + (x[:, 1] > 0.3)).astype(np.int32)
     data = ls.data.Dataset.from_tensor_slices((features, labels)).shuffle(ROWS, seed=1)
-    if input_context is not None:
-        data = data.shard(input_context.num_input_pipelines, input_context.input_pipeline_id)
-    return data.batch(BATCH)
+    data = data.shard(input_context.num_input_pipelines, input_context.input_pipeline_id)
+    return data.batch(GLOBAL_BATCH // input_context.num_replicas_in_sync)
 
 
 def _model_fn(hidden: Callable[[Any, bool], Any], optimize: Callable[[Any], Any]) -> Callable[..., Any]:

@@ -180,7 +180,7 @@ def of_function(
     function: Callable[[InputContext], Dataset],
     replicas: Replicas,
     is_per_replica: bool = False,
-    count: int | None = None,
+    num_replicas: int | None = None,
 ) -> Distribution:
     """Distributes the datasets that an input function returns for each worker: elements for a replica each.
 
@@ -188,12 +188,12 @@ def of_function(
         function: The input function.
         replicas: The replicas.
         is_per_replica: Whether it is called for each replica instead.
-        count: For how many replicas, if others than these compute.
+        num_replicas: For how many replicas, if tasks of other processes are these.
 
     Raises:
         ArgumentError: If it returns no dataset.
     """
-    in_all = replicas.count if count is None else count
+    in_all = replicas.count if num_replicas is None else num_replicas
 
     def dataset_for(index: int, count: int) -> Dataset:
         if not is_per_replica:

@@ -68,7 +68,7 @@ class Input:
             # Tensors of TensorFlow's input_fns yield the same batch in each step, until `steps` are done.
             return dataset_of(returned, repeat=mode == "train")
 
-        self.distribution: Distribution = of_function(make_dataset, replicas, count=shares)
+        self.distribution: Distribution = of_function(make_dataset, replicas, num_replicas=shares)
         if config.tf_random_seed is not None:  # Also for a shuffle that was given no seed.
             inside.follow(self.distribution.dataset, config.tf_random_seed % 2**62)
         make_data = features_only if mode == "infer" else with_labels

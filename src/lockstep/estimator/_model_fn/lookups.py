@@ -144,9 +144,14 @@ def active(watch: Watch) -> Generator[None]:
 def of_shard(number: int) -> Generator[None]:
     """Has lookups within the context be those of a shard."""
     watch = _watching.watch
-    if watch is not None:
-        watch.shard = number
-    yield
+    if watch is None:
+        yield
+        return
+    before, watch.shard = watch.shard, number
+    try:
+        yield
+    finally:
+        watch.shard = before
 
 
 def resize(variable: Variable, rows: int) -> None:

@@ -246,11 +246,12 @@ class ServedProgram(TextlessProgram):
         outputs = [step.outputs_of(p, [r[i] for i in range(len(r))]) for p, r in zip(parts, reports, strict=False)]
         shown = jax.tree.map(partial(_combined, shards.weights), *outputs)
         shown["loss"] = _combined(shards.of_loss(step.reduction).weights, *[each["loss"] for each in outputs])
+        if not self._closes:
+            return shown
+        # What was made of the gradients of all shares comes from the task that has closed the round.
         leaves, structure = jax.tree.flatten(shown)
-        if self._closes:
-            # What was made of the gradients of all shares.
-            for number, value in reports[-1].items():
-                leaves[number] = value
+        for number, value in reports[-1].items():
+            leaves[number] = value
         return jax.tree.unflatten(structure, leaves)
 
     @property

@@ -89,4 +89,4 @@ class ClosingStep:
         positions = {name: list(each.positions) for name, each in needed.items()}
         shapes = shapes_of(entries)
         known = {key: shapes[key] for key in rest.keys}
-        return step.compiled(Traced.of(run, shapes, batches, positions, known), lambda results: results)
+        return step.part_of(Traced.of(run, shapes, batches, positions, known), lambda results: results)

@@ -134,7 +134,6 @@ class TicketStep:
     def _make_plan(self, data: Data) -> _Plan:
         structures: list[Any] = []
         seen = RecordedLookups()
-        self.rest(data)
 
         def step(state: Any, data: Data) -> dict[str, Any]:
             results = self._results(state, data, seen, structures)
@@ -143,6 +142,8 @@ class TicketStep:
 
         state = shapes_of(self.entries)
         try:
+            # Found out before: its own traces must not come within another one.
+            self.rest(data)
             traced = Traced.of(step, state, data)
         except jax.errors.UnexpectedTracerError as error:
             if not self.tables or not leaks(error):
@@ -176,7 +177,7 @@ class TicketStep:
 
         positions = {name: list(each.positions) for name, each in needed.items()}
         traced = Traced.of(step, shapes_of(entries), data, positions)
-        return self.compiled(traced, lambda r: {k: v for k, v in r.items() if k not in ("seeds", "before")})
+        return self.part_of(traced, lambda r: {k: v for k, v in r.items() if k not in ("seeds", "before")})
 
     def with_windows(self, needed: Windowed) -> tuple[dict[str, int], Mapping[str, Entry]]:
         """Returns the sizes of windows, and variables of which tables are as large as these."""
@@ -185,7 +186,7 @@ class TicketStep:
         sizes |= {slot: sizes[owner] for slot, owner in self._slots.items()}
         return sizes, with_rows(self.entries, sizes)
 
-    def compiled(self, traced: Traced, select: Callable[[PyTree], PyTree]) -> Part:
+    def part_of(self, traced: Traced, select: Callable[[PyTree], PyTree]) -> Part:
         """Returns the program of some results of what was traced for a state by key, and more.
 
         Raises:
