@@ -98,6 +98,36 @@ def _two_networks(features: Any, labels: Any, mode: str) -> Any:
     return _spec(mode, loss_of_first + loss_of_second, train.group(*ops))
 
 
+def _clipped_networks(features: Any, labels: Any, mode: str) -> Any:
+    """Two losses, whose gradients are clipped apart."""
+    first, second = keras.layers.Dense(3, activation="tanh"), keras.layers.Dense(1)
+    made = first(features)
+    judged = second(made)
+    loss_of_first, loss_of_second = jnp.mean(judged**2) + jnp.mean(made**2), jnp.mean((judged - labels) ** 2)
+    optimizer = train.AdagradOptimizer(0.1)
+    pairs = [
+        *optimizer.compute_gradients(loss_of_first, first.trainable_variables),
+        *optimizer.compute_gradients(loss_of_second, second.trainable_variables),
+    ]
+    clipped = [(train.clip_by_norm(gradient, 0.1), variable) for gradient, variable in pairs]
+    return _spec(mode, loss_of_first + loss_of_second, optimizer.apply_gradients(clipped, global_step=_step()))
+
+
+def _steeper(loss: Any) -> Any:
+    """Gradients of a loss that is made of gradients."""
+    optimizer = train.GradientDescentOptimizer(0.1)
+    norm = train.global_norm([gradient for gradient, _ in optimizer.compute_gradients(loss)])
+    return optimizer.apply_gradients(optimizer.compute_gradients(loss * (1 + norm)), global_step=_step())
+
+
+def _slower(loss: Any) -> Any:
+    """A rate, and a variable, that are made of gradients."""
+    norm = train.global_norm([g for g, _ in train.GradientDescentOptimizer(1.0).compute_gradients(loss)])
+    seen = keras.Variable(0.0, trainable=False, name="seen")
+    seen.assign(0.5 * seen + norm)
+    return train.MomentumOptimizer(0.1 / (1 + norm), 0.9).minimize(loss, global_step=_step())
+
+
 def _keras_schedule(loss: Any) -> Any:
     schedule = keras.optimizers.schedules.ExponentialDecay(0.02, 3, 0.8)
     return train.minimize(loss, keras.optimizers.Adam(schedule, global_clipnorm=0.5))
@@ -113,6 +143,9 @@ MODEL_FNS: dict[str, Callable[..., Any]] = {
     "two networks": _two_networks,
     "a sum": _summed,
     "clipping a sum": _clipped_sum,
+    "clipping two networks": _clipped_networks,
+    "gradients of gradients": _regression(_steeper),
+    "a rate of gradients": _regression(_slower),
     "batch normalisation": _regression(lambda loss: train.minimize(loss, optax.sgd(0.1)), batch_norm=True),
 }
 # Batch normalisation sees the global batch only where the replicas can divide it.

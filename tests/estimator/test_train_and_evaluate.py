@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from lockstep import estimator, summary
-from lockstep._engine.servers.job import Job
-from lockstep.distribute import ParameterServerStrategy
-from lockstep.errors import ArgumentError, UnsupportedError
+from lockstep.errors import ArgumentError
 from lockstep.estimator import EvalSpec, RunConfig, TrainSpec
 from tests.estimator.small import input_fn, line
 
@@ -129,14 +127,6 @@ def test_wrong_types_fail_before_training(tmp_path: Path, wrong: int) -> None:
 def _config(monkeypatch: pytest.MonkeyPatch, task: tuple[str, int], **jobs: list[str]) -> None:
     value = {"cluster": jobs, "task": {"type": task[0], "index": task[1]}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(value))
-
-
-def test_parameter_servers_do_not_divide_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A strategy that cuts batches into shares is refused before anything is joined for it."""
-    strategy = ParameterServerStrategy._of_job(Job.in_process(1, 1)[0], mode="sync", replicas=2)
-    made = line(tmp_path, RunConfig(train_distribute=strategy))
-    with pytest.raises(UnsupportedError, match=r"mode=\"sync\", replicas=2.*Leave replicas out"):
-        made.train(input_fn())
 
 
 def test_several_workers_need_a_strategy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,8 +56,9 @@ class ParameterServerStrategy(Strategy):
             workers and servers.
         staleness: With "async": how many updates a gradient may have missed, at least 0. Default: `None`, no bound.
         replicas: With "sync": into how many shares each batch is divided, as
-            `MultiWorkerMirroredStrategy(batch_statistics="replica")` of so many replicas divides it. Default: 1, each
-            batch whole, so that any model follows one device's trajectory.
+            `MultiWorkerMirroredStrategy(batch_statistics="replica")` of so many replicas divides it; of an Estimator so
+            many batches of its input_fn are one. Default: 1, each batch whole, so that any model follows one device's
+            trajectory.
         lazy: Whether rows without a gradient stay as they are where the optimizer would move them (Adam, momentum), as
             TensorFlow's `LazyAdam`. Default: False, rows are caught up when they are next used.
         log_order: Whether servers log the order in which they apply updates, for a run that repeats it. Default: False.

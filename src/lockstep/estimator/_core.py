@@ -35,7 +35,14 @@ from lockstep.estimator._model_fn.function import (
 from lockstep.estimator._model_fn.program import ModelProgram, text_leaves, to_abstract
 from lockstep.estimator._model_fn.records import GroupOp, SummaryOp, batches_of_update, group
 from lockstep.estimator._model_fn.step_parts import StepParts
-from lockstep.estimator._model_fn.steps import Steps, evaluate_step, increment, predict_step, train_step
+from lockstep.estimator._model_fn.steps import (
+    Steps,
+    evaluate_step,
+    increment,
+    predict_step,
+    reduction_of,
+    train_step,
+)
 from lockstep.estimator._model_fn.variables import GLOBAL_STEP, FirstValues, IsTable, Variables
 from lockstep.estimator._run_config import RunConfig
 from lockstep.estimator._tensorflow_checkpoint import translate
@@ -300,9 +307,19 @@ class CompiledModelFn:
         # The cached program has other outputs.
         self.__dict__.pop("program", None)
 
-    def training_parts(self) -> StepParts:
-        """Returns the training step in two parts, gradients and update, for a batch that is not divided."""
-        return self._steps().parts()
+    @property
+    def asks_for_gradients(self) -> bool:
+        """Returns whether the model_fn makes something of gradients before they are applied, such as clips them."""
+        return bool(self.first_call.scope.recorded.sites)
+
+    @property
+    def loss_reduction(self) -> str | None:
+        """Returns the reduction of the loss over replicas; `None` for a mean."""
+        return reduction_of(self.first_call)
+
+    def training_parts(self, weights: Sequence[float] = (1.0,)) -> StepParts:
+        """Returns the training step in two parts, gradients and update, of as many batches as there are weights."""
+        return self._steps().parts(weights)
 
     def batch_step(self, state: Mapping[str, Any], data: Data) -> tuple[Any, Any]:
         """Computes a step of a batch that is not divided, to be traced: (outputs, state)."""

@@ -25,9 +25,9 @@ ROWS = Variable("emb/embeddings", (8, 2), "float32", "rows")
 _RULE = rule_of(keras.optimizers.SGD(1.0), [COUNTER, ROWS])
 
 
-def counters(mode: str = "async", replicas: int = 1, servers: int = 1) -> list[ServerState]:
+def counters(mode: str = "async", replicas: int = 1, servers: int = 1, closes: bool = False) -> list[ServerState]:
     layout = Layout.make([COUNTER, AVERAGE, ROWS], servers)
-    spec = JobSpec(layout, _RULE, mode, replicas, {}, log_order=True)  # type: ignore[arg-type]
+    spec = JobSpec(layout, _RULE, mode, replicas, {}, True, closes)  # type: ignore[arg-type]
     states = [ServerState(i) for i in range(servers)]
     for state in states:
         state.open(spec, 0, {})
@@ -110,6 +110,50 @@ def test_a_share_that_reached_one_server_alone_is_computed_again_from_the_same_v
     assert first.exchange(None, other, 1.0).status == "late"
     first.exchange(push_for(first, layout, 2), None, 1.0)
     assert first.exchange(None, pull, 1.0).status == "late"
+
+
+def test_what_closes_a_round_is_made_of_the_sum_and_applied_in_its_place() -> None:
+    (state,), layout = counters("sync", 2, closes=True), Layout.make([COUNTER, AVERAGE, ROWS], 1)
+    ask = Pull(0, {ROWS.name: np.arange(2)}, at_version=0, sums=True)
+    state.exchange(push_for(state, layout, 0, share=1), None, 1.0)
+    assert (state.exchange(None, ask, 0.05).status, state.report()["version"]) == ("waiting", 0)
+    state.exchange(push_for(state, layout, 0, share=0), None, 1.0)
+    sums = state.exchange(None, ask, 1.0)
+    assert sums.dense is not None and (sums.status, sums.version) == ("ok", 0)
+    np.testing.assert_array_equal(sums.dense[COUNTER.name], 2.0)
+    np.testing.assert_array_equal(sums.dense[AVERAGE.name], 1.0)
+    np.testing.assert_array_equal(sums.rows[ROWS.name], [[2, 2], [0, 0]])
+    closing = push_for(state, layout, 0, share=2)
+    closing.dense = {COUNTER.name: np.full(3, 7, np.float32)}
+    assert state.exchange(closing, None, 1.0).version == 1
+    np.testing.assert_array_equal(state.read(COUNTER.name, 0, 3), -7.0)
+    np.testing.assert_array_equal(state.read(AVERAGE.name, 0, 2), 0.5)
+    np.testing.assert_array_equal(state.read(ROWS.name, 0, 1), -1.0)
+
+
+def test_what_closes_a_round_is_made_again_where_it_has_reached_one_server_alone() -> None:
+    states, layout = counters("sync", 2, servers=2, closes=True), Layout.make([COUNTER, AVERAGE, ROWS], 2)
+    first, last = states
+    for state in states:
+        for share in range(2):
+            state.exchange(push_for(state, layout, 0, share=share), None, 1.0)
+    ask = Pull(0, at_version=0, sums=True)
+    sums, values = first.exchange(None, ask, 1.0).dense, first.exchange(None, Pull(0, at_version=0), 1.0).dense
+    assert sums and values
+    # The worker dies after this push: the other server waits for it still.
+    first.exchange(push_for(first, layout, 0, share=2), None, 1.0)
+    for pull, seen in ((ask, sums), (Pull(0, at_version=0), values)):
+        again = first.exchange(None, pull, 1.0)
+        assert again.dense is not None and (again.status, again.version) == ("ok", 0)
+        for name, value in seen.items():
+            np.testing.assert_array_equal(again.dense[name], value)
+    for state in states:
+        state.exchange(push_for(state, layout, 0, share=2), None, 1.0)
+    assert [s.report()["version"] for s in states] == [1, 1] and first.report()["duplicates"] == 1
+    for share in range(3):
+        first.exchange(push_for(first, layout, 1, share=share), None, 1.0)
+    assert first.exchange(None, ask, 1.0).status == "late"
+    assert last.exchange(None, ask, 1.0).status == "ok"
 
 
 def test_messages_of_another_generation_change_nothing() -> None:

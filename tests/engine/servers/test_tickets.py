@@ -94,6 +94,26 @@ def test_a_round_follows_the_last_one() -> None:
     assert _take(book).ticket == 1
 
 
+def test_the_share_that_closes_a_round_is_leased_when_the_others_are_done() -> None:
+    book = TicketBook(3, 0, closes=True)
+    book.begin_epoch(0)
+    book.release(2)
+    first, second = _take(book, "a"), _take(book, "b")
+    _finish(book, second, "b")
+    assert book.lease("b", 0.0) is None
+    book.gone("a")
+    again = _take(book, "b")
+    assert (again.ticket, again.share) == (first.ticket, first.share)
+    assert book.lease("c", 0.0) is None
+    _finish(book, again, "b")
+    closing = _take(book, "c")
+    assert (closing.ticket, closing.share, book.applied) == (0, 2, 0)
+    book.gone("c")
+    assert _take(book, "b") == closing
+    _finish(book, closing, "b")
+    assert book.applied == 1 and _take(book).ticket == 1
+
+
 def test_hyper_parameters_are_those_that_a_ticket_was_released_with() -> None:
     book = _book(tickets=0)
     book.release(2, {"rate": 0.1})

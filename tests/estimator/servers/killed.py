@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -23,7 +24,7 @@ OPTIMIZER = sys.argv[-1]
 
 def model_fn(features: Any, labels: Any, mode: str) -> Any:
     made = keras.layers.Dense(6)(features)
-    if OPTIMIZER == "table":
+    if OPTIMIZER in ("table", "shares"):
         # By rows, of which each server has a range.
         ids = keras.ops.cast(keras.ops.abs(features) * 5000, "int32")
         made = made + keras.layers.Embedding(48_000, 6)(ids).sum(axis=1)
@@ -34,7 +35,13 @@ def model_fn(features: Any, labels: Any, mode: str) -> Any:
     optimizer = train.AdamOptimizer(0.02) if OPTIMIZER in ("adam", "table") else train.GradientDescentOptimizer(rate)
     if OPTIMIZER == "replicas":
         optimizer = train.SyncReplicasOptimizer(optimizer, replicas_to_aggregate=3)
-    train_op = optimizer.minimize(loss, train.get_global_step())
+    if OPTIMIZER == "shares":
+        # By the norm of the mean of all shares' gradients.
+        gradients, variables = zip(*optimizer.compute_gradients(loss), strict=True)
+        clipped, _ = train.clip_by_global_norm(list(gradients), 0.5)
+        train_op = optimizer.apply_gradients(zip(clipped, variables, strict=True), train.get_global_step())
+    else:
+        train_op = optimizer.minimize(loss, train.get_global_step())
     return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op if mode == "train" else None)
 
 
@@ -59,16 +66,30 @@ class Held(estimator.SessionRunHook):
                 time.sleep(0.02)
 
 
+class Dying(estimator.SessionRunHook):
+    """Kills this task once, while it computes a share of a step that the chief is held before."""
+
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+
+    def before_run(self, run_context: Any) -> None:
+        if int(run_context.session.run("global_step")) >= HELD_AT and not self._mark.exists():
+            self._mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
 def main() -> None:
-    folder, waits = Path(sys.argv[1]), sys.argv[2] == "waits"
+    folder, waits = Path(sys.argv[1]), sys.argv[2] in ("waits", "dies")
     task = ls.cluster_resolver.TFConfigClusterResolver()
     (folder / f"{task.task_type} {task.task_id}.pid").write_text(str(os.getpid()))
-    strategy = ls.distribute.ParameterServerStrategy(mode="sync")
+    strategy = ls.distribute.ParameterServerStrategy(mode="sync", replicas=3 if OPTIMIZER == "shares" else 1)
     config = estimator.RunConfig(
         str(folder / "model"), tf_random_seed=1, train_distribute=strategy, save_checkpoints_steps=10
     )
     made = estimator.Estimator(model_fn, config=config)
-    hooks = [Held(folder, waits)] if strategy.is_chief else []
+    hooks: list[estimator.SessionRunHook] = [Held(folder, waits)] if strategy.is_chief else []
+    if sys.argv[2] == "dies" and task.task_type == "worker" and not strategy.is_chief:
+        hooks = [Dying(folder / "has died")]
     spec = estimator.TrainSpec(input_fn, max_steps=STEPS, hooks=hooks)
     estimator.train_and_evaluate(made, spec, estimator.EvalSpec(input_fn, steps=1, throttle_secs=600))
 

@@ -177,7 +177,10 @@ def of_dataset(dataset: Dataset, replicas: Replicas) -> Distribution:
 
 
 def of_function(
-    function: Callable[[InputContext], Dataset], replicas: Replicas, is_per_replica: bool = False
+    function: Callable[[InputContext], Dataset],
+    replicas: Replicas,
+    is_per_replica: bool = False,
+    num_replicas: int | None = None,
 ) -> Distribution:
     """Distributes the datasets that an input function returns for each worker: elements for a replica each.
 
@@ -185,17 +188,19 @@ def of_function(
         function: The input function.
         replicas: The replicas.
         is_per_replica: Whether it is called for each replica instead.
+        num_replicas: For how many replicas, if tasks of other processes are these.
 
     Raises:
         ArgumentError: If it returns no dataset.
     """
+    in_all = replicas.count if num_replicas is None else num_replicas
 
     def dataset_for(index: int, count: int) -> Dataset:
         if not is_per_replica:
-            return dataset_of(InputContext(count, index, replicas.count))
-        each = replicas.count // count
+            return dataset_of(InputContext(count, index, in_all))
+        each = in_all // count
         numbers = range(index * each, (index + 1) * each)
-        datasets = [dataset_of(InputContext(replicas.count, i, replicas.count)) for i in numbers]
+        datasets = [dataset_of(InputContext(in_all, i, in_all)) for i in numbers]
         # Elements go to replicas in turn.
         if each == 1:
             return datasets[0]
@@ -217,17 +222,17 @@ def of_function(
     own = dataset_for(runtime.process, len(runtime.tasks))
 
     def pipelines(count: int) -> Pipelines:
-        if replicas.count % count:
+        if in_all % count:
             raise InputError(
                 f"A position of {count} pipelines needs a number of replicas that they divide. Received: "
-                f"{replicas.count} replicas. Continue with another number of workers."
+                f"{in_all} replicas. Continue with another number of workers."
             )
 
         def plan_of_pipeline(index: int) -> Node:
             mine = index == runtime.process and count == len(runtime.tasks)
             return inside.plan_of(own if mine else dataset_for(index, count))
 
-        return Pipelines(count, plan_of_pipeline, replicas.count // count)
+        return Pipelines(count, plan_of_pipeline, in_all // count)
 
     return Distribution(replicas, own, pipelines, ["an input function"], is_by_replica=True)
 

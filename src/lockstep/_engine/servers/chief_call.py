@@ -84,11 +84,12 @@ class ChiefCall(Call):
         reports = self._place.group.open(spec, generation, initial, is_new)
         version = max(int(report.get("version", 0)) for report in reports)
         facts, arrays = spec_to_message(spec)
-        shares = spec.replicas if spec.mode == "sync" else 1
+        shares = spec.shares if spec.mode == "sync" else 1
         staleness = 0 if spec.mode == "sync" else staleness
         self.generation = generation
         self._coordinator.roll_back(version, generation)
-        self._coordinator.open(Message("opened", {**facts, "extra": extra}, arrays), shares, staleness, version)
+        opened = Message("opened", {**facts, "extra": extra}, arrays)
+        self._coordinator.open(opened, shares, staleness, version, spec.closes)
         return reports
 
     def begin_epoch(self, epoch: int, first_batch: int = 0, batches: int | None = None, extra: Any = None) -> Epoch:

@@ -127,7 +127,7 @@ class Rates:
 
     def _append(self, values: Sequence[Array]) -> None:
         length = self.stop - self.first
-        if length == self.past[0].size:
+        if self.past and length == self.past[0].size:
             self.past = [np.concatenate([p, np.zeros_like(p)]) for p in self.past]
         for past, value in zip(self.past, values, strict=True):
             past[length] = value

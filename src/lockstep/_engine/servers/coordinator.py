@@ -57,12 +57,14 @@ class Coordinator:
             self.state.changed.notify_all()
             return len(self.state.calls) - 1
 
-    def open(self, opened: Message, shares: int, staleness: int | None, first_ticket: int) -> None:
+    def open(
+        self, opened: Message, shares: int, staleness: int | None, first_ticket: int, closes: bool = False
+    ) -> None:
         """Gives every task what the chief has opened the servers with; tickets count from `first_ticket`."""
         with self.state.changed:
             call = self.state.current
             call.opened = opened
-            call.book = TicketBook(shares, staleness)
+            call.book = TicketBook(shares, staleness, closes=closes)
             call.book.roll_back(first_ticket, self.state.generation)
             self.state.changed.notify_all()
 

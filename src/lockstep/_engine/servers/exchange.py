@@ -26,7 +26,7 @@ Read = Callable[[memoryview], None]
 # Flags; generation of the push and of the pull; ticket, share, weight, version that the push is based on; version that
 # the dense variables must be newer than, version to wait for, seconds to wait.
 _REQUEST = struct.Struct("<B3xIIQIdqqqd")
-_PUSHES, _PULLS = 1, 2
+_PUSHES, _PULLS, _SUMS = 1, 2, 4
 _REPLY = struct.Struct("<BBBxqqI")
 _STATUSES: tuple[Status, ...] = ("ok", "superseded", "late", "waiting")
 _IDS = np.dtype("<i8")
@@ -92,7 +92,7 @@ class ExchangeCodec:
 
     def encode_request(self, push: Push | None, pull: Pull | None, seconds: float) -> Buffers:
         """Returns a request as buffers; arrays are not copied."""
-        flags = (_PUSHES if push else 0) | (_PULLS if pull else 0)
+        flags = (_PUSHES if push else 0) | (_PULLS if pull else 0) | (_SUMS if pull and pull.sums else 0)
         at_version = _NO_VERSION if pull is None or pull.at_version is None else pull.at_version
         header = _REQUEST.pack(
             flags,
@@ -157,7 +157,8 @@ class ExchangeCodec:
             scalars = dict(zip(self._hyper, hyper, strict=True))
             push = Push(of_push, ticket, share, weight, scalars, rows, dense, delta, based_on)
         if flags & _PULLS:
-            pull = Pull(of_pull, wanted, newer, None if at_version == _NO_VERSION else at_version)
+            at = None if at_version == _NO_VERSION else at_version
+            pull = Pull(of_pull, wanted, newer, at, bool(flags & _SUMS))
         return push, pull, seconds
 
     def encode_reply(self, reply: Reply, pull: Pull | None) -> Buffers:

@@ -25,10 +25,12 @@ class JobSpec:
         layout: Where variables lie.
         rule: The optimizer.
         mode: "async", or "sync": rounds of `replicas` shares.
-        replicas: The number of shares of a round; 1 in async mode.
+        replicas: The number of shares of a round that a batch is divided into; 1 in async mode.
         initializers: By name of a table, the exported program of its first rows (`initial_rows.initializer_of`).
             Tables without one begin with zeros, and are assigned.
         log_order: Whether servers log the order in which they apply updates.
+        closes: Whether a round has one share more, which is made of the sum of the others, and applied in its place:
+            where a program clips gradients, or uses them otherwise, before they are applied.
     """
 
     layout: Layout
@@ -37,10 +39,17 @@ class JobSpec:
     replicas: int
     initializers: Mapping[str, bytes]
     log_order: bool = False
+    closes: bool = False
+
+    @property
+    def shares(self) -> int:
+        """The number of shares of a round, the one that closes it included."""
+        return self.replicas + self.closes
 
     def digest(self) -> str:
         """Returns a hash that is equal for specs with the same facts."""
-        hashed = hashlib.sha256(f"{self.layout.digest()} {self.mode} {self.replicas} {self.log_order} ".encode())
+        facts = f"{self.layout.digest()} {self.mode} {self.replicas} {self.log_order} {self.closes} "
+        hashed = hashlib.sha256(facts.encode())
         hashed.update(self.rule.digest().encode())
         for name in sorted(self.initializers):
             hashed.update(name.encode() + hashlib.sha256(self.initializers[name]).digest())
@@ -85,12 +94,14 @@ class Pull:
         rows: By table, ids of the whole table, shape (n,).
         dense_newer_than: The version of the dense variables that the worker has; -1 asks for them in any case.
         at_version: In sync mode, the version that the values must have (the number of the round).
+        sums: Whether what the shares of that round have pushed is asked for, added up, in place of values.
     """
 
     generation: int
     rows: Mapping[str, Array] = field(default_factory=dict)
     dense_newer_than: int = -1
     at_version: int | None = None
+    sums: bool = False
 
 
 @dataclass

@@ -270,7 +270,7 @@ class ServerGroup:
         if pull is None:
             return None
         rows = {name: self._split(name, ids)[server][1] for name, ids in pull.rows.items()}
-        return Pull(pull.generation, rows, pull.dense_newer_than, pull.at_version)
+        return Pull(pull.generation, rows, pull.dense_newer_than, pull.at_version, pull.sums)
 
     def _merge(self, replies: Mapping[int, Reply], pull: Pull | None) -> Reply:
         if len(replies) == 1:
@@ -346,6 +346,7 @@ def spec_to_message(spec: JobSpec) -> tuple[dict[str, Any], dict[str, Array]]:
         "mode": spec.mode,
         "replicas": spec.replicas,
         "log_order": spec.log_order,
+        "closes": spec.closes,
     }
     programs = {f"initializer/{n}": np.frombuffer(p, np.uint8) for n, p in spec.initializers.items()}
     return facts, programs
@@ -362,4 +363,5 @@ def spec_of_message(message: Message) -> JobSpec:
         replicas=int(facts["replicas"]),
         initializers=programs,
         log_order=bool(facts["log_order"]),
+        closes=bool(facts["closes"]),
     )

@@ -71,7 +71,7 @@ class ServerState:
                 variables.restart_steps(iterations)
             self._generation = generation
             self._shares = {}
-            self._pulled, self._before = {}, None
+            self._pulled, self._before, self._closed = {}, None, []
             for name, value in initial.items():
                 if name != "iterations":
                     variables.assign_own(name, np.asarray(value))
@@ -87,6 +87,8 @@ class ServerState:
         # Rows that were pulled for the round to come, by the request; and those of the round before, with its rest.
         self._pulled: dict[Hashable, Rows] = {}
         self._before: tuple[dict[Hashable, Rows], Rows] | None = None
+        # What the shares of that round have pushed, if another one has closed it.
+        self._closed: list[Push] = []
         self._duplicates = 0
         self._staleness: dict[int, int] = {}
         self._journal = Journal()
@@ -153,9 +155,13 @@ class ServerState:
             return False
         shares[push.share] = push
         # Rounds are applied in order: a later one that is complete waits for its turn.
-        while len(self._shares.get(self._version, ())) == spec.replicas:
+        while len(self._shares.get(self._version, ())) == spec.shares:
             whole = self._shares.pop(self._version)
-            self._apply(variables, sum_of([whole[i] for i in sorted(whole)]), whole[0])
+            pushes = [whole[i] for i in sorted(whole)]
+            # What closes a round has been made of the sum of the others.
+            applied = pushes[spec.replicas :] or pushes
+            self._closed = pushes[: spec.replicas] if spec.closes else []
+            self._apply(variables, sum_of(applied), applied[0])
             self._staleness[0] = self._staleness.get(0, 0) + 1
         return True
 
@@ -184,13 +190,16 @@ class ServerState:
                 spec = self._opened().spec
                 there = self._shares.get(self._version, {})
                 reply.status = "waiting"
-                reply.missing = tuple(i for i in range(spec.replicas) if i not in there)
+                reply.missing = tuple(i for i in range(spec.shares) if i not in there)
                 return
             self._changed.wait(left)
             self._opened()
             if pull.generation != self._generation:
                 reply.status = "superseded"
                 return
+        if pull.sums:
+            self._answer_sums(pull, reply)
+            return
         if pull.at_version is not None and self._version > pull.at_version:
             self._answer_again(pull, pull.at_version, reply)
             return
@@ -216,6 +225,21 @@ class ServerState:
         reply.version, reply.rows = version, rows
         if pull.dense_newer_than != version:
             reply.dense = dense
+
+    def _answer_sums(self, pull: Pull, reply: Reply) -> None:
+        """Answers with what the shares of a round have pushed, also of the round before: see `_answer_again`."""
+        variables = self._opened()
+        is_open, is_last = pull.at_version == self._version, pull.at_version == self._version - 1
+        there = self._shares.get(self._version, {}) if is_open else dict(enumerate(self._closed if is_last else ()))
+        shares = range(variables.spec.replicas)
+        missing = tuple(number for number in shares if number not in there)
+        if not missing:
+            reply.version = self._version - is_last
+            reply.rows, reply.dense = variables.of_sum(sum_of([there[number] for number in shares]), pull.rows)
+        elif is_open:
+            reply.status, reply.missing = "waiting", missing
+        else:
+            reply.status = "late"
 
     def read(self, name: str, start: int, stop: int) -> Array:
         """Returns rows of a variable or a slot, as they are now; see `ServerVariables.read`."""

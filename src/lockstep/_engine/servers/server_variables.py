@@ -15,7 +15,7 @@ from lockstep._engine.servers.dense import Dense
 from lockstep._engine.servers.layout import Layout
 from lockstep._engine.servers.requests import JobSpec, Push
 from lockstep._engine.servers.rows import Table
-from lockstep._engine.servers.shares import Sum, check_push
+from lockstep._engine.servers.shares import Sum, check_push, rows_of_sum
 from lockstep._engine.servers.table_files import FileInfo
 from lockstep._types import Array
 from lockstep.errors import MismatchError, UnsupportedError
@@ -94,6 +94,12 @@ class ServerVariables:
             self.dense.update(total.dense, rates)
         self.dense.add(total.delta)
         self.iterations += 1
+
+    def of_sum(self, total: Sum, rows: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Returns a step's gradients of these rows of tables, and gradients or differences of all other variables."""
+        nothing = {name: np.zeros_like(value) for name, value in self.dense.deltas.items()}
+        found = {name: rows_of_sum(total, self.table(name).variable, np.asarray(ids)) for name, ids in rows.items()}
+        return found, {**nothing, **total.dense, **total.delta}
 
     def table(self, name: str) -> Table:
         """Returns the server's rows of a table; `MismatchError` if it has none."""

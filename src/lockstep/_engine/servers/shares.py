@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lockstep._engine.servers.dense import Dense
+from lockstep._engine.servers.layout import Variable, dtype_of
 from lockstep._engine.servers.requests import JobSpec, Push
 from lockstep._engine.servers.rows import Table
 from lockstep._types import Array
@@ -62,10 +63,22 @@ def _sum_of_rows(parts: Sequence[tuple[tuple[Array, Array], float]]) -> tuple[Ar
     return ids, total
 
 
+def rows_of_sum(total: Sum, table: Variable, ids: Array) -> Array:
+    """Returns the gradients of a table's rows in a sum, in the order of `ids`; zeros where it has none."""
+    found = np.zeros((len(ids), *table.row_shape), dtype_of(table.dtype))
+    known, gradients = total.rows.get(table.name, (ids[:0], found[:0]))
+    if len(known):
+        order = np.argsort(known)
+        places = order[np.minimum(np.searchsorted(known, ids, sorter=order), len(known) - 1)]
+        is_there = known[places] == ids
+        found[is_there] = gradients[places[is_there]]
+    return found
+
+
 def check_push(push: Push, spec: JobSpec, dense: Dense, tables: Mapping[str, Table]) -> None:
     """Raises `MismatchError` unless a push has what the layout says, before anything is changed."""
-    if not 0 <= push.share < spec.replicas or push.ticket < 0:
-        _refuse(push, f"share {push.share} of {spec.replicas}")
+    if not 0 <= push.share < spec.shares or push.ticket < 0:
+        _refuse(push, f"share {push.share} of {spec.shares}")
     if not push.weight and not (push.dense or push.delta or push.rows):
         return  # A share without rows of the batch.
     shapes = dense.shapes()

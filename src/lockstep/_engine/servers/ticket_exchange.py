@@ -59,6 +59,21 @@ class TicketExchange:
         self.version = reply.version
         return reply
 
+    def sums(self, lease: Lease, rows: Mapping[str, Array]) -> Reply | None:
+        """Pulls what the other shares of a ticket have pushed, added up, for the share that closes it.
+
+        Returns:
+            `None` if others have computed that meanwhile: the lease is given back.
+
+        Raises:
+            Superseded: If the servers have gone back to a cut: the lease is void.
+        """
+        reply = self._call.exchange(None, Pull(lease.generation, rows, -1, lease.version, sums=True))
+        if reply.status == "late":
+            self._call.give_back(lease)
+            return None
+        return reply
+
     def push(self, lease: Lease, push: Push, report: Report) -> None:
         """Pushes what a ticket came to, with the next pull or `flush`; at once in synchronous training."""
         self._pending = lease, push, report

@@ -97,13 +97,16 @@ class TicketBook:
         staleness: How many tickets may be open below one that is leased; `None` for as many as `WINDOW` allows. 0 in
             synchronous training.
         generation: The generation of the servers' state.
+        closes: Whether the last share of a ticket is made of what the others came to: it is leased when they are done.
 
     Attributes:
         generation: The current generation.
         applied: The number of tickets that are done without a gap: every ticket below it is.
     """
 
-    def __init__(self, shares: int = 1, staleness: int | None = None, generation: int = 0) -> None:
+    def __init__(
+        self, shares: int = 1, staleness: int | None = None, generation: int = 0, closes: bool = False
+    ) -> None:
         if shares < 1:
             raise ArgumentError(f"A ticket has at least 1 share. Received: {shares}. Give the number of replicas.")
         if staleness is not None and staleness < 0:
@@ -114,6 +117,7 @@ class TicketBook:
         self.generation = generation
         self.applied = 0
         self._shares = shares
+        self._closes = closes
         self._ahead = WINDOW - 1 if staleness is None else min(staleness, WINDOW - 1)
         self._open: dict[int, list[_Share]] = {}
         # The next share that was never leased.
@@ -332,8 +336,10 @@ class TicketBook:
         return None
 
     def _fresh(self, span: _Span, first: int, last: int | None) -> tuple[int, int] | None:
-        ticket, _ = self._next
+        ticket, share = self._next
         if ticket < first or (last is not None and ticket > last):
+            return None
+        if self._closes and share == self._shares - 1 and not all(s.is_done for s in self._open[ticket][:share]):
             return None
         is_open = ticket < self._until and (span.end is None or ticket < span.end)
         return self._next if is_open and ticket - self.applied <= self._ahead else None

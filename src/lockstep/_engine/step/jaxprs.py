@@ -235,15 +235,28 @@ def select_results(jaxpr: Jaxpr, numbers: Sequence[int]) -> tuple[Jaxpr, list[in
     return close_jaxpr(thinned, constants_of(jaxpr)), [n for n, is_used in enumerate(used) if is_used]
 
 
+def results_from(jaxpr: Jaxpr, places: Iterable[int]) -> frozenset[int]:
+    """Returns the numbers of the results that are computed from some of the inputs, which are given by theirs."""
+    body = open_jaxpr(jaxpr)
+    dependent = _computed_from(body, [body.invars[place] for place in places])
+    return frozenset(n for n, result in enumerate(body.outvars) if any(a in dependent for a in variables([result])))
+
+
 def depends_on_inputs(jaxpr: Jaxpr, output: Atom) -> bool:
     """Returns whether an output of a jaxpr is computed from its inputs, and not from its constants alone."""
     body = open_jaxpr(jaxpr)
-    dependent = set(body.invars)
+    dependent = _computed_from(body, body.invars)
+    return any(atom in dependent for atom in variables([output]))
+
+
+def _computed_from(body: Any, inputs: Iterable[Any]) -> set[Any]:
+    """Returns inputs of a jaxpr that is open, and all that is computed from them."""
+    dependent = set(inputs)
     for eqn in body.eqns:
         # As a whole: an equation that calls a jaxpr passes on what any of its inputs depends on.
         if any(atom in dependent for atom in variables(eqn.invars)):
             dependent.update(eqn.outvars)
-    return any(atom in dependent for atom in variables([output]))
+    return dependent
 
 
 def is_traced(value: Any) -> bool:

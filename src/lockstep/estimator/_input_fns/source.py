@@ -34,7 +34,7 @@ class Input:
 
     Each replica gets batches of its own, as in TensorFlow, where the global batch is as many times as large. With a
     strategy (`is_distributed`) the function gets an input_context, if it has an argument for it. With `on_host` batches
-    are whole and stay on the host.
+    are whole and stay on the host; `shares` says for how many replicas, if tasks of other processes are these.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class Input:
         params: Mapping[str, Any] | None,
         config: RunConfig,
         on_host: bool = False,
+        shares: int | None = None,
     ) -> None:
         self._nothing: tuple[Any, Any] | None = None
         runtime = replicas.runtime
@@ -67,7 +68,7 @@ class Input:
             # Tensors of TensorFlow's input_fns yield the same batch in each step, until `steps` are done.
             return dataset_of(returned, repeat=mode == "train")
 
-        self.distribution: Distribution = of_function(make_dataset, replicas)
+        self.distribution: Distribution = of_function(make_dataset, replicas, num_replicas=shares)
         if config.tf_random_seed is not None:  # Also for a shuffle that was given no seed.
             inside.follow(self.distribution.dataset, config.tf_random_seed % 2**62)
         make_data = features_only if mode == "infer" else with_labels

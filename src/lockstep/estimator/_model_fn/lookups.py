@@ -24,9 +24,11 @@ class Watch(Protocol):
 
     Attributes:
         sizes: By the key of a variable that has another number of rows while it is watched: that number.
+        shard: The number of the shard that the model_fn is traced for.
     """
 
     sizes: Mapping[str, int]
+    shard: int
 
     def lookup(self, key: str, number: int, value: Array, ids: Array, take: Take) -> Array:
         """Returns the rows of a variable; `number` counts its lookups in a call of the model_fn."""
@@ -38,7 +40,7 @@ class Watch(Protocol):
 
 
 class RecordedLookups:
-    """Records what a model_fn that is traced with whole variables looks up.
+    """Records what a model_fn that is traced with whole variables looks up, for one shard.
 
     Attributes:
         ids: By the key of a variable: the ids of each of its lookups, in their order.
@@ -46,6 +48,7 @@ class RecordedLookups:
     """
 
     sizes: Mapping[str, int] = {}
+    shard = 0
 
     def __init__(self) -> None:
         self.ids: dict[str, list[Array]] = {}
@@ -72,20 +75,30 @@ class Windows:
         sizes: By key of a table, or a slot of one, how many rows its window has.
         positions: By key of a table: in place of the ids of each lookup, their rows in the window. Without, the first
             row stands for all, where nothing but shapes matters.
+        shards: For how many shards the model_fn is traced, whose lookups follow each other in `positions`.
     """
 
     def __init__(
-        self, tables: Sequence[str], sizes: Mapping[str, int], positions: Mapping[str, Sequence[Array]] | None = None
+        self,
+        tables: Sequence[str],
+        sizes: Mapping[str, int],
+        positions: Mapping[str, Sequence[Array]] | None = None,
+        shards: int = 1,
     ) -> None:
         self.sizes = sizes
+        self.shard = 0
         self._tables = frozenset(tables)
         self._positions = positions
+        self._shards = shards
 
     def lookup(self, key: str, number: int, value: Array, ids: Array, take: Take) -> Array:
         """Looks up rows of a window."""
         if key not in self._tables:
             return take(value, ids)
-        rows = jnp.zeros(ids.shape, jnp.int32) if self._positions is None else self._positions[key][number]
+        if self._positions is None:
+            return take(value, jnp.zeros(ids.shape, jnp.int32))
+        own = self._positions[key]
+        rows = own[self.shard * (len(own) // self._shards) + number]
         assert rows.shape == ids.shape, (rows.shape, ids.shape)
         return take(value, rows)
 
@@ -125,6 +138,20 @@ def active(watch: Watch) -> Generator[None]:
         for variable, shape in reversed(_watching.changed):
             variable._shape = shape
         _watching.watch = before
+
+
+@contextlib.contextmanager
+def of_shard(number: int) -> Generator[None]:
+    """Has lookups within the context be those of a shard."""
+    watch = _watching.watch
+    if watch is None:
+        yield
+        return
+    before, watch.shard = watch.shard, number
+    try:
+        yield
+    finally:
+        watch.shard = before
 
 
 def resize(variable: Variable, rows: int) -> None:

@@ -10,20 +10,29 @@ import jax
 from lockstep._engine.step.aggregation import Shards
 from lockstep._engine.step.jaxprs import is_traced
 from lockstep._types import PyTree, State, Tensor
-from lockstep.estimator._model_fn.function import Data, ModelCall
+from lockstep.estimator._model_fn.function import Batches, Data, ModelCall
 
 Values = Mapping[str, Any]
+# Of gradients that a model_fn asks for as values: by the number of the site, those that need not be computed.
+KnownGradients = Mapping[int, Sequence[Any]]
 
 
 class SplitStep(Protocol):
-    """A step in two parts: gradients of the batch, and the update."""
+    """A step in two parts: gradients of the batch, and the update.
+
+    Attributes:
+        gradients_at_sites: The gradients that the model_fn has asked for as values, for the first shard: one site after
+            another.
+    """
+
+    gradients_at_sites: list[list[Any]]
 
     @property
     def call(self) -> ModelCall:
         """Returns the traced call of the model_fn for the first shard."""
         ...
 
-    def forward(self, state: Values) -> tuple[Any, Any]:
+    def forward(self, state: Values, known: KnownGradients | None = None) -> tuple[Any, Any]:
         """Returns the outputs, and the input of `apply`: gradients, and other values from the batch."""
         ...
 
@@ -44,7 +53,7 @@ class StepParts:
         paths: Where each leaf of what `gradients` has returned stands in the input of the step's `apply`.
     """
 
-    def __init__(self, begin: Callable[[Shards], SplitStep], shards_of: Callable[[Data], Shards]) -> None:
+    def __init__(self, begin: Callable[[Shards], SplitStep], shards_of: Callable[[Any], Shards]) -> None:
         self._begin = begin
         self._shards_of = shards_of
         # The update is traced after each trace of the gradients, for the same state: these are its data's.
@@ -52,11 +61,13 @@ class StepParts:
         self.step: SplitStep | None = None
         self.paths: list[tuple[Any, ...]] = []
 
-    def gradients(self, state: State, data: Data) -> tuple[Any, list[Any]]:
+    def gradients(
+        self, state: State, data: Data | Batches, known: KnownGradients | None = None
+    ) -> tuple[Any, list[Any]]:
         """Returns the outputs, and the traced leaves of the input of the update."""
         self._shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), data)
         self.step = self._begin(self._shards_of(data))
-        outputs, pending = self.step.forward(state)
+        outputs, pending = self.step.forward(state, known)
         leaves = TracedLeaves(pending)
         self.paths = leaves.paths
         return outputs, leaves.traced

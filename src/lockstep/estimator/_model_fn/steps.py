@@ -23,10 +23,19 @@ from lockstep._engine.step.replicas import AXIS, Replicas
 from lockstep._nest import map_structure, packed
 from lockstep._types import Metric, PyTree, State, Tensor
 from lockstep.errors import ArgumentError
-from lockstep.estimator._model_fn.function import Batches, Data, ModelCall, ModelFunction, Selection, combine_outputs
+from lockstep.estimator._model_fn.function import (
+    Batches,
+    Data,
+    ModelCall,
+    ModelFunction,
+    Selection,
+    combine_outputs,
+    parts_of,
+)
+from lockstep.estimator._model_fn.lookups import of_shard
 from lockstep.estimator._model_fn.records import MetricOp, TrainOp, batches_of_update, group
 from lockstep.estimator._model_fn.scope import ReachedGradient
-from lockstep.estimator._model_fn.step_parts import SplitStep, StepParts, Values
+from lockstep.estimator._model_fn.step_parts import KnownGradients, SplitStep, StepParts, Values
 from lockstep.estimator._model_fn.variables import GLOBAL_STEP, Entry, impurity_error
 
 _log = logging.getLogger("lockstep")
@@ -58,7 +67,7 @@ class Steps:
 
     def batch_step(self, state: State, data: Data) -> tuple[Any, Any]:
         """Computes the step for a batch that every device holds as a whole."""
-        return self._compute(state, _shards_here(data, self._replicas.count))
+        return self._compute(state, shards_of(data, self._replicas.count))
 
     def replica_step(self) -> Step | None:
         """Returns the step for one replica's shard; `None` if there is only one replica."""
@@ -71,10 +80,10 @@ class Steps:
         parts = StepParts(self._begin, self._one_shard)
         return parts.gradients, parts.update
 
-    def parts(self) -> StepParts:
-        """Returns a step that trains in two parts, of a batch that is not divided."""
+    def parts(self, weights: Sequence[float] = (1.0,)) -> StepParts:
+        """Returns a step that trains in two parts, of as many batches as there are weights."""
         assert self._begin is not None, "only a step that trains has an update"
-        return StepParts(self._begin, lambda data: Shards([data], [1.0]))
+        return StepParts(self._begin, lambda data: Shards(parts_of(data), weights))
 
     def local_step(self) -> LocalTraining | None:
         """Returns the step of local SGD; `None` without it."""
@@ -132,23 +141,25 @@ class _TrainStep:
         self._selection = selection
         self._over_replicas = over_replicas
         self._calls: list[ModelCall] = []
+        self.gradients_at_sites: list[list[Any]] = []
 
     @property
     def call(self) -> ModelCall:
         """Returns the traced call of the model_fn for the first shard."""
         return self._calls[0]
 
-    def forward(self, state: Values) -> tuple[Any, Any]:
-        """Calls the model_fn for each shard and averages gradients."""
+    def forward(self, state: Values, known: KnownGradients | None = None) -> tuple[Any, Any]:
+        """Calls the model_fn for each shard and averages gradients, but for those that are known."""
         with moments_over_replicas(AXIS) if self._over_replicas else contextlib.nullcontext():
-            gradients = self._gradients_of_sites(state)
+            gradients = self._gradients_of_sites(state, known or {})
+            self.gradients_at_sites = [] if gradients is None else gradients[0]
             numbers = range(len(self._shares.data))
             results = [self._forward(state, n, None if gradients is None else gradients[n]) for n in numbers]
         call = self.call
         ops = group(call.spec.train_op)
         entries, values = self._function.variables.entries, [r["values"] for r in results]
         changed = _combine(self._shares, entries, state, {key: [v[key] for v in values] for key in values[0]})
-        reduction = self._reduction_of(call)
+        reduction = reduction_of(call)
         # Averaged before they are clipped or applied, as in TensorFlow. Gradients that the model_fn took as values are
         # averages already, but it may have added something of its batch to them; averaging equal values changes
         # nothing.
@@ -178,27 +189,24 @@ class _TrainStep:
         self._function.updated = frozenset(updated) - {GLOBAL_STEP, *self._function.variables.trainable_keys()}
         return after
 
-    @staticmethod
-    def _reduction_of(call: ModelCall) -> str | None:
-        """Returns the reduction of the loss over shards; batches of one update are averaged, whatever it is."""
-        ops = group(call.spec.train_op)
-        return None if batches_of_update(ops) is not None else call.scope.loss_reduction
-
-    def _gradients_of_sites(self, state: Values) -> list[list[list[Any]]] | None:
+    def _gradients_of_sites(self, state: Values, known: KnownGradients) -> list[list[list[Any]]] | None:
         """Computes the gradients that the model_fn asks for as values: for each shard, one site after another."""
         first = self._function.first
         if first is None:  # The first call: there are no values to differentiate at, and zeros do.
             return None
-        shares = self._shares.of_loss(self._reduction_of(first))
+        shares = self._shares.of_loss(reduction_of(first))
         # A replica of TensorFlow's SyncReplicasOptimizer clips its own gradients, which are averaged afterwards.
         are_own = batches_of_update(group(first.spec.train_op)) is not None
         gradients: list[list[list[Any]]] = [[] for _ in shares.data]
-        for _ in first.scope.recorded.sites:
-            # Each site may depend on the gradients of the sites before it.
-            per_shard = [self._gradients_at_site(state, gradients[n], n) for n in range(len(shares.data))]
-            common = None if are_own else shares.mean_of_gradients(per_shard)
-            for n, own in enumerate(per_shard):
-                gradients[n].append(own if common is None else common)
+        for site in range(len(first.scope.recorded.sites)):
+            if site in known:
+                at_site = [list(known[site])] * len(shares.data)
+            else:
+                # Each site may depend on the gradients of the sites before it.
+                at_site = [self._gradients_at_site(state, gradients[n], n) for n in range(len(shares.data))]
+                at_site = at_site if are_own else [shares.mean_of_gradients(at_site)] * len(shares.data)
+            for before, own in zip(gradients, at_site, strict=True):
+                before.append(own)
         return gradients
 
     def _gradients_at_site(self, state: Values, earlier: list[list[Any]], number: int) -> list[Any]:
@@ -215,7 +223,8 @@ class _TrainStep:
                 return jnp.sum(reached.loss)
             raise impurity_error("it asked for fewer gradients as values")
 
-        gradients = jax.grad(loss_fn)(self._trainable(state))
+        with of_shard(number):
+            gradients = jax.grad(loss_fn)(self._trainable(state))
         return [gradients[key] for key in keys]
 
     def _trainable(self, state: Values) -> dict[str, Any]:
@@ -239,7 +248,8 @@ class _TrainStep:
             }
             return [jnp.sum(op.loss) for op in ops if op.loss is not None], result
 
-        values, pull_back, result = jax.vjp(losses, self._trainable(state), has_aux=True)
+        with of_shard(number):
+            values, pull_back, result = jax.vjp(losses, self._trainable(state), has_aux=True)
         call, number = self._calls[-1], 0
         # One trace of the model for all operations, and one pull-back for each: a model_fn may minimize several losses,
         # as DNNLinearCombined does, at the same values of the variables.
@@ -254,6 +264,12 @@ class _TrainStep:
                 op_gradients.append(jnp.zeros(variable.shape, variable.dtype) if gradient is None else gradient)
             number += 1
         return result
+
+
+def reduction_of(call: ModelCall) -> str | None:
+    """Returns the reduction of the loss over shards; batches of one update are averaged, whatever it is."""
+    ops = group(call.spec.train_op)
+    return None if batches_of_update(ops) is not None else call.scope.loss_reduction
 
 
 def increment(ops: Sequence[TrainOp]) -> int:
@@ -383,8 +399,8 @@ def predict_step(function: ModelFunction, replicas: Replicas, selection: Selecti
     return Steps(compute, replicas)
 
 
-def _shards_here(data: Data | Batches, replicas: int) -> Shards:
-    """Returns the shards of a batch that every device holds as a whole; of several batches each counts alike."""
+def shards_of(data: Data | Batches, replicas: int) -> Shards:
+    """Returns the shards of a batch that is held as a whole, at most one a replica; of several each counts alike."""
     if isinstance(data, Batches):
         return Shards(data.parts, [1.0 / len(data.parts)] * len(data.parts))
     return Shards(*_cut(data, replicas))

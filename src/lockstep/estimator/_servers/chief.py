@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import jax
@@ -16,14 +17,15 @@ from lockstep._engine.servers.chief_call import ChiefCall
 from lockstep._engine.servers.chief_tickets import ChiefTickets
 from lockstep._engine.servers.layout import Layout
 from lockstep._engine.servers.requests import JobSpec, Pull
+from lockstep._engine.step.aggregation import Shards
 from lockstep._engine.step.batches import DeviceBatch, Outputs
 from lockstep.errors import ArgumentError, UnsupportedError
 from lockstep.estimator._core import CompiledModelFn
-from lockstep.estimator._model_fn.function import Batches, Data, parts_of
+from lockstep.estimator._model_fn.function import Batches, Data
+from lockstep.estimator._model_fn.steps import shards_of
 from lockstep.estimator._model_fn.variables import GLOBAL_STEP, FirstValues
 from lockstep.estimator._servers.client import Beginning, TicketClient, outputs_in
 from lockstep.estimator._servers.saved_tables import SavedTables
-from lockstep.estimator._servers.step import TicketStep
 from lockstep.estimator._servers.tables import TableOptions, row_initializer
 from lockstep.estimator._servers.textless import TextlessProgram
 from lockstep.estimator._servers.update import ServedUpdate, served_update
@@ -164,11 +166,13 @@ class ServedProgram(TextlessProgram):
 
     def __init__(self, compiled: CompiledModelFn, call: ChiefCall, options: ServerOptions, ahead: int) -> None:
         super().__init__(compiled)
+        _demand_one_synchrony(compiled, options)
         self._call = call
         self._options = options
         self._ahead = ahead
         self._variables: ServedVariables | None = None
-        self._step: TicketStep | None = None
+        self._client: TicketClient | None = None
+        self._closes = False
         self._tickets: ChiefTickets | None = None
         self._update: ServedUpdate | None = None
         self._saved_tables: SavedTables | None = None
@@ -188,7 +192,7 @@ class ServedProgram(TextlessProgram):
         entries = self._compiled.variables.entries
         if any(entry.trainable and self._options_of_tables.is_table(entry) for entry in entries.values()):
             # Before the first step: a checkpoint is written before it, too.
-            self._plan(parts_of(self.prepare(example))[0])
+            self._plan(self._shards(self.prepare(example)).data[0])
 
     def tables_by_rows(self) -> frozenset[str]:
         """Returns the keys of what checkpoints hold by rows."""
@@ -227,13 +231,28 @@ class ServedProgram(TextlessProgram):
         tickets = self._tickets
         ticket = tickets.next
         reports = tickets.step(data, self.horizon(), {})
-        assert self._step is not None
-        outputs: list[Any] = []
-        for part, report in zip(parts_of(data), reports, strict=True):
+        for report in reports:
             tickets.check_data(ticket, data, report)
-            outputs.append(self._step.outputs_of(part, outputs_in(report)))
-        shown = jax.tree.map(_shown, *outputs)
+        shown = self._shown(self._shards(data), [outputs_in(report) for report in reports])
         return Outputs(None, None, lambda _: shown), state
+
+    def _shards(self, data: Data | Batches) -> Shards:
+        return shards_of(data, self._options.shares)
+
+    def _shown(self, shards: Shards, reports: Sequence[Mapping[int, np.ndarray]]) -> Any:
+        """Returns the outputs of an update for hooks, of what its shares have reported."""
+        assert self._client is not None
+        step, parts = self._client.step, shards.data
+        outputs = [step.outputs_of(p, [r[i] for i in range(len(r))]) for p, r in zip(parts, reports, strict=False)]
+        shown = jax.tree.map(partial(_combined, shards.weights), *outputs)
+        shown["loss"] = _combined(shards.of_loss(step.reduction).weights, *[each["loss"] for each in outputs])
+        if not self._closes:
+            return shown
+        # What was made of the gradients of all shares comes from the task that has closed the round.
+        leaves, structure = jax.tree.flatten(shown)
+        for number, value in reports[-1].items():
+            leaves[number] = value
+        return jax.tree.unflatten(structure, leaves)
 
     @property
     def outstanding(self) -> int:
@@ -251,15 +270,11 @@ class ServedProgram(TextlessProgram):
 
     def _open(self, data: Data | Batches) -> ChiefTickets:
         compiled, options, variables = self._compiled, self._options, self._variables
-        part, shares = parts_of(data)[0], compiled.batches_of_update
+        part, together = self._shards(data).data[0], compiled.batches_of_update
         # A SyncReplicasOptimizer says by itself that updates wait for their batches.
-        mode = options.mode if shares is None else "sync"
-        if shares is not None and options.staleness is not None:
-            raise ArgumentError(
-                "Updates of a SyncReplicasOptimizer miss none of the others. Received: one in a training with "
-                f"ParameterServerStrategy(staleness={options.staleness}). Leave staleness out, or use the optimizer "
-                "that it wraps."
-            )
+        mode, shares = (options.mode, options.shares) if together is None else ("sync", together)
+        # What each batch of a SyncReplicasOptimizer makes of its gradients it makes of its own.
+        closes = together is None and shares > 1 and compiled.asks_for_gradients
         assert variables is not None
         # ---- The update, for the batch at hand: only shapes of gradients matter ----
         first, entries, tables = variables.first, compiled.variables.entries, self._options_of_tables
@@ -269,8 +284,7 @@ class ServedProgram(TextlessProgram):
         ranges = {v.name: tables.ranges_of(v) for v in update.variables if v.kind == "rows"}
         divided = {name: sizes for name, sizes in ranges.items() if sizes is not None}
         layout = Layout.make(update.variables, options.job.num_servers, divided)
-        spec = JobSpec(layout, update.rule, mode, shares or 1, initializers, options.log_order)
-        step = self._step = TicketStep(compiled, spec)
+        spec = JobSpec(layout, update.rule, mode, shares, initializers, options.log_order, closes)
         # ---- Servers begin anew, with the chief's values ----
         options.served.make_room()
         seeds = {key: first[key] for key, entry in entries.items() if entry.is_seed}
@@ -292,21 +306,41 @@ class ServedProgram(TextlessProgram):
         saved.load(self._call)
         beginning = Beginning(start, increment, seeds)
         # ---- The one epoch of the call ----
-        client = TicketClient(self._call, step, mode == "sync")
+        client = self._client = TicketClient(self._call, compiled, spec)
+        self._closes = closes
         tickets = ChiefTickets(self._call, client, mode != "sync", self._ahead)
         facts = {"random": random_state.snapshot(), "data": self.position(), "beginning": beginning.to_json()}
         client.begin_epoch(facts)
         tickets.begin_epoch(0, 0, self.batches, facts)
-        variables.serve(_Served(self._call, update, first, beginning, tickets, step.draws(part)))
+        variables.serve(_Served(self._call, update, first, beginning, tickets, client.step.draws(part)))
         return tickets
 
 
-def _shown(*values: Any) -> Any:
-    """Returns an output of an update for hooks: the mean of a float over its batches, else the first one's value."""
+def _combined(weights: Sequence[float], *values: Any) -> Any:
+    """Returns an output of an update for hooks: the mean of a float over its shares, else the first one's value."""
     first = np.asarray(values[0])
     if len(values) == 1 or first.shape or not jnp.issubdtype(first.dtype, np.inexact):
         return values[0]
-    return np.asarray(sum(v * np.asarray(1.0 / len(values), first.dtype) for v in values), first.dtype)
+    weighted = [value * np.asarray(w, first.dtype) for w, value in zip(weights, values, strict=True)]
+    return np.asarray(sum(weighted), first.dtype)
+
+
+def _demand_one_synchrony(compiled: CompiledModelFn, options: ServerOptions) -> None:
+    """Refuses a SyncReplicasOptimizer with options that say otherwise of what an update is made."""
+    if compiled.batches_of_update is None:
+        return
+    if options.shares > 1:
+        raise UnsupportedError(
+            "Updates are made of the batches of a SyncReplicasOptimizer, or of a strategy's replicas. Received: that "
+            f'optimizer in a training with ParameterServerStrategy(mode="sync", replicas={options.shares}). Use the '
+            "optimizer that it wraps; or leave replicas out, and say how many in replicas_to_aggregate."
+        )
+    if options.staleness is not None:
+        raise ArgumentError(
+            "Updates of a SyncReplicasOptimizer miss none of the others. Received: one in a training with "
+            f"ParameterServerStrategy(staleness={options.staleness}). Leave staleness out, or use the optimizer "
+            "that it wraps."
+        )
 
 
 class SettledSignals:

@@ -13,12 +13,16 @@ from lockstep._engine.input.samples import Sample
 from lockstep._engine.keras.servers.lookups import Needed
 from lockstep._engine.servers.batch_shares import seeds_for
 from lockstep._engine.servers.call import Call
-from lockstep._engine.servers.requests import Push
+from lockstep._engine.servers.requests import JobSpec, Push
 from lockstep._engine.servers.ticket_exchange import CHECKSUM, TicketExchange
 from lockstep._engine.servers.tickets import Lease
+from lockstep._engine.step.aggregation import Shards
 from lockstep._types import PyTree
-from lockstep.estimator._model_fn.function import Batches, Data, parts_of
+from lockstep.estimator._core import CompiledModelFn
+from lockstep.estimator._model_fn.function import Batches, Data
+from lockstep.estimator._model_fn.steps import shards_of
 from lockstep.estimator._model_fn.variables import GLOBAL_STEP
+from lockstep.estimator._servers.closing import ClosingStep
 from lockstep.estimator._servers.step import TicketStep
 
 OUTPUT = "output/"
@@ -66,23 +70,27 @@ class TicketClient:
 
     Args:
         call: The call.
-        step: The step.
-        is_synchronous: Whether every update waits for the one before.
+        compiled: The model_fn.
+        spec: What servers hold, and how updates follow each other.
         around: Called with the global step before a ticket's step; returns what is called with its outputs after it.
 
     Attributes:
+        step: The step.
         compares_data: Whether reports have a checksum of the batch, which the chief compares with its own.
     """
 
     def __init__(
         self,
         call: Call,
-        step: TicketStep,
-        is_synchronous: bool,
+        compiled: CompiledModelFn,
+        spec: JobSpec,
         around: Callable[[int], Callable[[PyTree], None]] | None = None,
     ) -> None:
-        self._exchange = TicketExchange(call, is_synchronous)
-        self._step = step
+        self._exchange = TicketExchange(call, spec.mode == "sync")
+        self.step = TicketStep(compiled, spec)
+        self._closing = ClosingStep(compiled, self.step) if spec.closes else None
+        self._shares = spec.replicas
+        self._deltas = {v.name for v in spec.layout.variables if v.kind == "delta"}
         self._beginning: Beginning | None = None
         self._around = around
         self.compares_data = False
@@ -92,57 +100,112 @@ class TicketClient:
         self._beginning = Beginning.from_json(facts["beginning"])
 
     def compute(self, lease: Lease, batch: Data | Batches) -> None:
-        """Computes a ticket; its push waits for the next pull, or for `flush`.
+        """Computes a ticket's share; its push waits for the next pull, or for `flush`.
 
         The lease goes back if others have computed it meanwhile.
 
         Raises:
             Superseded: If the servers have begun anew meanwhile: the lease is void.
         """
-        assert self._beginning is not None, "tickets are leased in an epoch"
-        part, beginning, step = parts_of(batch)[lease.share], self._beginning, self._step
-        if step.ids_need_state(part) and self._exchange.pull(lease, {}) is None:
+        shards = shards_of(batch, self._shares)
+        if lease.share == self._shares:
+            self._close(lease, shards)
+        elif lease.share < len(shards.data):
+            self._compute(lease, shards, batch)
+        else:
+            # Fewer rows than shares: there is nothing for this one.
+            self._exchange.push(lease, Push(lease.generation, lease.ticket, lease.share, weight=0.0), {})
+
+    def _compute(self, lease: Lease, shards: Shards, batch: Data | Batches) -> None:
+        part, step = shards.data[lease.share], self.step
+        pulled = self._pull(lease, [part])
+        if pulled is None:
             return
-        before = beginning.step_of(lease.ticket)
-        known = {
-            **beginning.seeds_of(lease.ticket, step.draws(part), lease.share),
-            GLOBAL_STEP: np.asarray(before),
-        }
-        needed = step.needed(part, {**self._exchange.dense, **known})
-        reply = self._exchange.pull(lease, {key: each.ids for key, each in needed.items()})
-        if reply is None:
-            return
-        after = self._around(before) if self._around is not None else None
-        windows = {key: each.window(reply.rows[key]) for key, each in needed.items()}
-        results = step(part, {**self._exchange.dense, **known, **windows}, needed)
+        after = self._around(self._begun.step_of(lease.ticket)) if self._around is not None else None
+        results = step(part, pulled.values, pulled.needed)
         report = {f"{OUTPUT}{i}": np.asarray(value) for i, value in enumerate(results["outputs"])}
         if self.compares_data:
             report[CHECKSUM] = np.asarray(Sample(batch, lease.batch).checksum, np.int64)
-        self._exchange.push(lease, self._push_of(lease, results, needed), report)
+        weight, of_loss = (s.weights[lease.share] for s in (shards, shards.of_loss(step.reduction)))
+        gradients = {
+            key: _mean_part(value, of_loss if step.is_of_loss(key) else weight)
+            for key, value in results["gradients"].items()
+        }
+        changes = {key: self._change_part(key, v, lease, weight) for key, v in results["changes"].items()}
+        self._exchange.push(lease, self._push_of(lease, pulled, gradients, changes, results["hyper"]), report)
         if after is not None:
             after(step.outputs_of(part, results["outputs"]))
 
-    def _push_of(self, lease: Lease, results: Mapping[str, Any], needed: Mapping[str, Needed]) -> Push:
-        gradients = {key: _mean_part(value, lease.shares) for key, value in results["gradients"].items()}
+    def _close(self, lease: Lease, shards: Shards) -> None:
+        """Makes of the sum of all shares what is applied."""
+        assert self._closing is not None, "only a round that is closed has a share for that"
+        pulled = self._pull(lease, shards.data)
+        if pulled is None:
+            return
+        sums = self._exchange.sums(lease, {key: each.ids for key, each in pulled.needed.items()})
+        if sums is None:
+            return
+        assert sums.dense is not None
+        gradients = {key: value for key, value in sums.dense.items() if key not in self._deltas}
+        gradients |= {key: each.window(sums.rows[key]) for key, each in pulled.needed.items()}
+        results = self._closing(shards.data, shards.weights, pulled.values, pulled.needed, gradients)
+        gradients |= results["gradients"]
+        changes = {key: sums.dense[key] for key in self._deltas} | results["changes"]
+        report = {f"{OUTPUT}{i}": np.asarray(value) for i, value in results["outputs"].items()}
+        self._exchange.push(lease, self._push_of(lease, pulled, gradients, changes, results["hyper"]), report)
+
+    @property
+    def _begun(self) -> Beginning:
+        assert self._beginning is not None, "tickets are leased in an epoch"
+        return self._beginning
+
+    def _pull(self, lease: Lease, shares: Sequence[Data]) -> _Pulled | None:
+        """Pulls what shares of a ticket need; `None` if others have computed the lease meanwhile.
+
+        Random numbers are those of the lease's share; where it closes a ticket, of the first.
+        """
+        step, beginning = self.step, self._begun
+        if any(map(step.ids_need_state, shares)) and self._exchange.pull(lease, {}) is None:
+            return None
+        share = lease.share % self._shares
+        known = {
+            **beginning.seeds_of(lease.ticket, step.draws(shares[0]), share),
+            GLOBAL_STEP: np.asarray(beginning.step_of(lease.ticket)),
+        }
+        needed = step.needed(shares, {**self._exchange.dense, **known})
+        reply = self._exchange.pull(lease, {key: each.ids for key, each in needed.items()})
+        if reply is None:
+            return None
+        windows = {key: each.window(reply.rows[key]) for key, each in needed.items()}
+        return _Pulled({**self._exchange.dense, **known, **windows}, needed)
+
+    def _push_of(
+        self,
+        lease: Lease,
+        pulled: _Pulled,
+        gradients: Mapping[str, np.ndarray],
+        changes: Mapping[str, np.ndarray],
+        hyper: Sequence[Any],
+    ) -> Push:
         return Push(
             generation=lease.generation,
             ticket=lease.ticket,
             share=lease.share,
-            hyper={f"hyper_{i}": float(value) for i, value in enumerate(results["hyper"])},
-            rows={key: (each.ids, gradients[key][: len(each.ids)]) for key, each in needed.items()},
-            dense={key: value for key, value in gradients.items() if key not in needed},
-            delta={key: self._change_part(key, v, lease) for key, v in results["changes"].items()},
+            hyper={f"hyper_{i}": float(value) for i, value in enumerate(hyper)},
+            rows={key: (each.ids, gradients[key][: len(each.ids)]) for key, each in pulled.needed.items()},
+            dense={key: value for key, value in gradients.items() if key not in pulled.needed},
+            delta=changes,
             based_on=self._exchange.version,
         )
 
-    def _change_part(self, key: str, change: np.ndarray, lease: Lease) -> np.ndarray:
-        """Returns what a batch adds to a variable that the model_fn assigns; as `Shards.combine` combines replicas."""
-        aggregation = self._step.entries[key].aggregation
+    def _change_part(self, key: str, change: np.ndarray, lease: Lease, weight: float) -> np.ndarray:
+        """Returns what a share adds to a variable that the model_fn assigns; as `Shards.combine` combines replicas."""
+        aggregation = self.step.entries[key].aggregation
         if aggregation == "sum":
             return change
         if aggregation == "only_first_replica" or not jax.numpy.issubdtype(change.dtype, np.inexact):
             return change if lease.share == 0 else np.zeros_like(change)
-        return _mean_part(change, lease.shares)
+        return _mean_part(change, weight)
 
     def flush(self) -> None:
         """Pushes what is computed, and reports it."""
@@ -153,12 +216,24 @@ class TicketClient:
         self._exchange.drop()
 
 
-def _mean_part(value: np.ndarray, shares: int) -> np.ndarray:
-    """Returns what a batch adds to the mean over so many."""
-    return value if shares == 1 else value * np.asarray(1.0 / shares, value.dtype)
+@dataclass(frozen=True)
+class _Pulled:
+    """Holds what a step starts from.
+
+    Attributes:
+        values: Of variables, of tables windows, by key.
+        needed: The rows in the windows.
+    """
+
+    values: Mapping[str, Any]
+    needed: Mapping[str, Needed]
 
 
-def outputs_in(report: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
-    """Returns the leaves of the outputs in a report."""
-    count = sum(name.startswith(OUTPUT) for name in report)
-    return [report[f"{OUTPUT}{i}"] for i in range(count)]
+def _mean_part(value: np.ndarray, weight: float) -> np.ndarray:
+    """Returns what a share adds to a sum in which it counts so much."""
+    return value if weight == 1 else value * np.asarray(weight, value.dtype)
+
+
+def outputs_in(report: Mapping[str, np.ndarray]) -> dict[int, np.ndarray]:
+    """Returns the leaves of the outputs in a report, by their numbers."""
+    return {int(name.removeprefix(OUTPUT)): value for name, value in report.items() if name.startswith(OUTPUT)}

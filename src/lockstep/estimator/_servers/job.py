@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from lockstep._engine.keras.servers.options import ServerOptions
 from lockstep._engine.servers.chief_call import ChiefCall
 from lockstep.distribute import ParameterServerStrategy
-from lockstep.errors import UnsupportedError
 from lockstep.estimator._core import EstimatorCore
 from lockstep.estimator._servers.training import train_on_chief, train_on_worker
 from lockstep.estimator._training import TrainRequest
@@ -27,9 +26,6 @@ def servers_of(config: RunConfig) -> ServerOptions | None:
 
     Without a strategy a cluster with `ps` tasks trains asynchronously, as TensorFlow's by default: "parameter
     server-based between-graph replication" (tf.estimator.train_and_evaluate).
-
-    Raises:
-        UnsupportedError: If the strategy divides batches into shares.
     """
     strategy = config.train_distribute
     if strategy is None and config.task_type in _TASKS and "ps" in config.cluster_spec.jobs:
@@ -38,13 +34,7 @@ def servers_of(config: RunConfig) -> ServerOptions | None:
         strategy = _of_cluster[0]
     if not isinstance(strategy, ParameterServerStrategy):
         return None
-    options = strategy._servers  # pyright: ignore[reportPrivateUsage]
-    if options is not None and options.shares > 1:
-        raise UnsupportedError(
-            "An Estimator's batches are not divided among servers' workers. Received: ParameterServerStrategy("
-            f'mode="sync", replicas={options.shares}). Leave replicas out: each worker computes whole batches.'
-        )
-    return options
+    return strategy._servers  # pyright: ignore[reportPrivateUsage]
 
 
 def train_with_servers(core: EstimatorCore, request: TrainRequest, options: ServerOptions) -> None:
@@ -53,7 +43,7 @@ def train_with_servers(core: EstimatorCore, request: TrainRequest, options: Serv
     core.is_table = options.policy.is_table
     call = options.job.begin("Estimator.train", {"steps": request.steps, "max_steps": request.max_steps})
     if not isinstance(call, ChiefCall):
-        train_on_worker(core, request, replicas, call)
+        train_on_worker(core, request, replicas, options, call)
     # Only the chief looks: a worker would see checkpoints of the very training that it is to take part in.
     elif core.is_trained(replicas.runtime, request.max_steps):
         _log.info("Skipping training since max_steps has already saved.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +19,11 @@ from lockstep.errors import UnsupportedError
 from lockstep.estimator._core import CompiledModelFn
 from lockstep.estimator._model_fn.function import Data
 from lockstep.estimator._model_fn.lookups import RecordedLookups, Watch, Windows
+from lockstep.estimator._model_fn.variables import Entry
 from lockstep.estimator._model_fn.watching import watching
+from lockstep.estimator._servers.results import NOTHING, Rest, keys_of_losses, rest_of, results_of
 from lockstep.estimator._servers.tables import slots_in, with_rows
-from lockstep.estimator._servers.update import places_of, shapes_of
+from lockstep.estimator._servers.update import shapes_of
 
 Windowed = Mapping[str, Needed]
 
@@ -52,14 +54,21 @@ class TicketStep:
 
     Attributes:
         entries: The variables of the model_fn.
+        tables: The keys of those that are tables.
+        reduction: The reduction of the loss over shares.
     """
 
     def __init__(self, compiled: CompiledModelFn, spec: JobSpec) -> None:
         self.entries = compiled.variables.entries
+        self.reduction = compiled.loss_reduction
+        self._model_fn = compiled
         self._parts = compiled.training_parts()
         self._compiler = Compiler(compiled.replicas)
-        self._tables = [v.name for v in spec.layout.variables if v.kind == "rows"]
-        self._slots = slots_in(spec.rule, self._tables, self.entries)
+        self._closes = spec.closes
+        self._of_losses = keys_of_losses(compiled.first_call)
+        self._rest: Rest | None = None
+        self.tables = [v.name for v in spec.layout.variables if v.kind == "rows"]
+        self._slots = slots_in(spec.rule, self.tables, self.entries)
         held = [v.name for v in spec.layout.variables]
         self._known = {*held, *(k for k, e in self.entries.items() if e.is_seed), "global_step"}
         self._by_signature: dict[Any, _Plan] = {}
@@ -77,13 +86,25 @@ class TicketStep:
         ids = self._plan(data).ids
         return ids is not None and any(ids.uses()[0].values())
 
-    def needed(self, data: Data, values: Mapping[str, Any]) -> dict[str, Needed]:
-        """Returns the rows that a batch needs, by the keys of tables."""
-        ids = self._plan(data).ids
-        if ids is None:
-            return {}
-        found = jax.device_get(ids({key: values.get(key, 0) for key in self.entries}, data))
-        return {key: needed_rows(self.entries[key].shape[0], found.get(key, ())) for key in self._tables}
+    def needed(self, shares: Sequence[Data], values: Mapping[str, Any]) -> dict[str, Needed]:
+        """Returns the rows that shares of a batch need, by the keys of tables; lookups of one share after another."""
+        state = {key: values.get(key, 0) for key in self.entries}
+        found: dict[str, list[Any]] = {key: [] for key in self.tables}
+        for share in shares:
+            ids = self._plan(share).ids
+            for key, own in {} if ids is None else jax.device_get(ids(state, share)).items():
+                found[key] += own
+        return {key: needed_rows(self.entries[key].shape[0], lookups) for key, lookups in found.items()}
+
+    def rest(self, data: Data) -> Rest:
+        """Returns what of the step waits for the gradients of all shares of a batch, where one more closes it."""
+        if self._rest is None:
+            self._rest = rest_of(self._model_fn, data) if self._closes else NOTHING
+        return self._rest
+
+    def is_of_loss(self, key: str) -> bool:
+        """Returns whether what a share pushes for a variable is the gradient of its loss."""
+        return key in self._of_losses or (self._rest is not None and key in self._rest.keys)
 
     def __call__(self, data: Data, values: Mapping[str, Any], needed: Windowed) -> dict[str, Any]:
         """Runs the step.
@@ -105,8 +126,7 @@ class TicketStep:
     # ---- Traces ----
 
     def _plan(self, data: Data) -> _Plan:
-        leaves, structure = jax.tree.flatten(data)
-        key = structure, tuple((np.shape(a), str(np.asarray(a).dtype)) for a in leaves)
+        key = signature_of(data)
         if key not in self._by_signature:
             self._by_signature[key] = self._make_plan(data)
         return self._by_signature[key]
@@ -118,21 +138,23 @@ class TicketStep:
         def step(state: Any, data: Data) -> dict[str, Any]:
             results = self._results(state, data, seen, structures)
             self._check_tables(seen)
-            return {**results, "ids": {key: seen.ids.get(key, []) for key in self._tables}}
+            return {**results, "ids": {key: seen.ids.get(key, []) for key in self.tables}}
 
         state = shapes_of(self.entries)
         try:
+            # Found out before: its own traces must not come within another one.
+            self.rest(data)
             traced = Traced.of(step, state, data)
         except jax.errors.UnexpectedTracerError as error:
-            if not self._tables or not leaks(error):
+            if not self.tables or not leaks(error):
                 raise
             raise UnsupportedError(
                 "The rows of a table that a batch needs must be known before the step. Received: a model_fn that looks "
-                f"up {self._tables[0]!r} in a loop or a condition that JAX compiles, or by ids that depend on weights. "
+                f"up {self.tables[0]!r} in a loop or a condition that JAX compiles, or by ids that depend on weights. "
                 "Look rows up by ids of the features, outside of loops."
             ) from error
-        ids = traced.part(lambda r: r["ids"], self._compiler) if self._tables else None
-        if ids is not None and (own := [key for key in self._tables if ids.uses()[0][key]]):
+        ids = traced.part(lambda r: r["ids"], self._compiler) if self.tables else None
+        if ids is not None and (own := [key for key in self.tables if ids.uses()[0][key]]):
             raise UnsupportedError(
                 "The rows that a batch needs must be known before they are there. Received: ids that are computed from "
                 f"{own[0]!r} itself. Look rows up by ids of the features."
@@ -148,17 +170,29 @@ class TicketStep:
         return plan.programs[key]
 
     def _compile(self, data: Data, needed: Windowed) -> Part:
-        sizes = {name: each.size for name, each in needed.items()}
-        # Slots are as large as their windows: rules compare shapes where a model_fn makes them.
-        sizes |= {slot: sizes[owner] for slot, owner in self._slots.items()}
-        entries = with_rows(self.entries, sizes)
+        sizes, entries = self.with_windows(needed)
 
         def step(state: Any, data: Data, positions: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-            return self._results(state, data, Windows(self._tables, sizes, positions), [])
+            return self._results(state, data, Windows(self.tables, sizes, positions), [])
 
         positions = {name: list(each.positions) for name, each in needed.items()}
         traced = Traced.of(step, shapes_of(entries), data, positions)
-        part = traced.part(lambda r: {k: v for k, v in r.items() if k not in ("seeds", "before")}, self._compiler)
+        return self.part_of(traced, lambda r: {k: v for k, v in r.items() if k not in ("seeds", "before")})
+
+    def with_windows(self, needed: Windowed) -> tuple[dict[str, int], Mapping[str, Entry]]:
+        """Returns the sizes of windows, and variables of which tables are as large as these."""
+        sizes = {name: each.size for name, each in needed.items()}
+        # Slots are as large as their windows: rules compare shapes where a model_fn makes them.
+        sizes |= {slot: sizes[owner] for slot, owner in self._slots.items()}
+        return sizes, with_rows(self.entries, sizes)
+
+    def part_of(self, traced: Traced, select: Callable[[PyTree], PyTree]) -> Part:
+        """Returns the program of some results of what was traced for a state by key, and more.
+
+        Raises:
+            UnsupportedError: If it takes a variable that servers do not send.
+        """
+        part = traced.part(select, self._compiler)
         uses = part.uses()[0]
         if unknown := [name for name, is_used in uses.items() if is_used and name not in self._known]:
             raise UnsupportedError(
@@ -170,24 +204,22 @@ class TicketStep:
     def _results(self, state: Any, data: Data, watch: Watch, structures: list[Any]) -> dict[str, Any]:
         """Traces the step."""
         with watching(watch):
-            outputs, traced = self._parts.gradients(state, data)
-        places = places_of(self._parts, traced)
-        leaves, structure = jax.tree.flatten(outputs)
+            results, structure = results_of(self._parts, self.entries, state, data)
         structures[:] = [structure]
-        changed = {key: traced[place] for key, place in places.changed.items()}
-        seeds = {key: value for key, value in changed.items() if self.entries[key].is_seed}
-        return {
-            "gradients": {key: traced[place] for key, place in places.gradients.items()},
-            "changes": {key: value - state[key] for key, value in changed.items() if key not in seeds},
-            "hyper": [traced[place] for place in places.hyper],
-            "outputs": [jnp.asarray(leaf) for leaf in leaves],
-            "seeds": seeds,
-            "before": {key: state[key] for key in seeds},
-        }
+        return {**results, "gradients": self._pushed(results["gradients"], data)} if self._closes else results
+
+    def _pushed(self, gradients: Mapping[str, Any], data: Data) -> dict[str, Any]:
+        """Returns the gradients of a share as the model_fn gets them; zeros for those that it makes itself."""
+        assert self._parts.step is not None
+        at_sites, rest = self._parts.step.gradients_at_sites, self.rest(data)
+        found = {key: v if key in self._of_losses else jnp.zeros_like(v) for key, v in gradients.items()}
+        for site, keys in rest.sites.items():
+            found |= dict(zip(keys, at_sites[site], strict=True))
+        return found
 
     def _check_tables(self, seen: RecordedLookups) -> None:
         """Refuses a batch in which a table is read otherwise than in the one that servers were opened with."""
-        windows = Windows(self._tables, {})
+        windows = Windows(self.tables, {})
         for key in seen.whole:
             windows.note_read(key)
 
@@ -199,3 +231,9 @@ class TicketStep:
         )
         found = jax.device_get(part(*zeros))
         return {key: np.asarray(found["seeds"][key] - found["before"][key]) for key in found["seeds"]}
+
+
+def signature_of(data: Data) -> Any:
+    """Returns what programs for a batch are known by: the shapes and dtypes of its arrays."""
+    leaves, structure = jax.tree.flatten(data)
+    return structure, tuple((np.shape(a), str(np.asarray(a).dtype)) for a in leaves)

@@ -24,7 +24,6 @@ from lockstep.estimator._hooks import CheckpointSaverHook, NanTensorHook, StopAt
 from lockstep.estimator._input_fns.source import Input
 from lockstep.estimator._servers.chief import ServedProgram, ServedVariables, SettledSignals
 from lockstep.estimator._servers.client import TicketClient
-from lockstep.estimator._servers.step import TicketStep
 from lockstep.estimator._servers.textless import TextlessProgram
 from lockstep.estimator._session import AloneSignals, HookRunner, Session
 from lockstep.estimator._training import Training, TrainRequest, source_of
@@ -55,8 +54,9 @@ class ServersTraining(Training):
         call: ChiefCall,
         workers: int,
     ) -> None:
-        super().__init__(core, request, replicas, is_distributed=False)
         self._options = options
+        # Calls the input_fn.
+        super().__init__(core, request, replicas, is_distributed=False)
         self._call = call
         self._workers = workers
 
@@ -73,7 +73,7 @@ class ServersTraining(Training):
         super().__init__(self._core, self._request, self._replicas, is_distributed=False)
 
     def _make_input(self, is_distributed: bool) -> Input:
-        return make_input(self._core, self._request, self._replicas)
+        return make_input(self._core, self._request, self._replicas, self._options.shares)
 
     def _program_of(self, compiled: CompiledModelFn) -> Any:
         # Two for each task: one that it computes, and one that it leases meanwhile.
@@ -132,9 +132,19 @@ class ServersTraining(Training):
         self._program.end()
 
 
-def make_input(core: EstimatorCore, request: TrainRequest, replicas: Replicas) -> Input:
-    """Calls the input_fn; its batches stay on the host, for a task computes only some."""
-    return Input(request.input_fn, "train", replicas, False, core.params, core.config, on_host=True)
+def make_input(core: EstimatorCore, request: TrainRequest, replicas: Replicas, shares: int = 1) -> Input:
+    """Calls the input_fn, so many of whose batches are one; they stay on the host, for a task computes only some."""
+    has_strategy = core.config.train_distribute is not None
+    return Input(
+        request.input_fn,
+        "train",
+        replicas,
+        has_strategy,
+        core.params,
+        core.config,
+        on_host=True,
+        shares=shares,
+    )
 
 
 def train_on_chief(
@@ -150,7 +160,9 @@ def train_on_chief(
     call.end()
 
 
-def train_on_worker(core: EstimatorCore, request: TrainRequest, replicas: Replicas, call: Call) -> None:
+def train_on_worker(
+    core: EstimatorCore, request: TrainRequest, replicas: Replicas, options: ServerOptions, call: Call
+) -> None:
     """Computes the batches that the chief leases to this task, until it ends the call.
 
     Hooks of the program are called around the tickets that this task computes, as around its steps in TensorFlow.
@@ -159,21 +171,20 @@ def train_on_worker(core: EstimatorCore, request: TrainRequest, replicas: Replic
     if opened is not None:
         spec, extra = opened
         random_state.restore(extra["random"])
-        source = make_input(core, request, replicas)
+        source = make_input(core, request, replicas, options.shares)
         compiled = core.compile("train", replicas, source)
         compiled.want(extra["requested"])
         hooks = [*request.hooks, NanTensorHook("loss"), *(compiled.spec.training_hooks or ())]
         hooks = [hook for hook in hooks if not isinstance(hook, CheckpointSaverHook)]
         compiled.begin(hooks)
         around = _WorkerHooks(compiled, hooks, extra["global_step"])
-        step = TicketStep(compiled, spec)
-        client = TicketClient(call, step, spec.mode == "sync", around.call)
+        client = TicketClient(call, compiled, spec, around.call)
         client.compares_data = samples.is_comparing()
         program = TextlessProgram(compiled)
         waiting = [source]
 
         def make_feed() -> Feed:
-            made = waiting.pop() if waiting else make_input(core, request, replicas)
+            made = waiting.pop() if waiting else make_input(core, request, replicas, options.shares)
             return Feed(source_of(compiled, made), program, replicas.runtime, None, at_most=True)
 
         work(call, client, make_feed)
