@@ -68,6 +68,19 @@ def listeners(address: str, *others: str) -> Iterator[list[str]]:
         yield [addresses.join_host(*s.getsockname()[:2]) for s in servers]
 
 
+@pytest.mark.parametrize(
+    ("own", "others", "count"),
+    [
+        ("10.0.0.1:1", ["10.0.0.2:1", "10.0.0.11:1", None], 1),
+        ("localhost:1", ["localhost:2", "host:1"], 2),
+        ("[::1]:1", ["[::1]:2", "[::2]:2"], 2),
+        (None, [None, None], 1),
+    ],
+)
+def test_tasks_on_one_host_are_counted(own: str | None, others: list[str | None], count: int) -> None:
+    assert addresses.count_on_host(own, [own, *others]) == count
+
+
 @pytest.mark.parametrize("ip", ["127.0.0.1", "::1"])
 def test_an_ip_address_resolves_to_itself(ip: str) -> None:
     (found,) = addresses.resolve(addresses.join_host(ip, 5), "worker 0", waiting())

@@ -46,6 +46,36 @@ def test_the_pool_grows_for_several_devices_before_jax_starts(
     assert os.environ.get("NPROC") == after
 
 
+@pytest.mark.parametrize(
+    ("before", "devices", "tasks", "after"),
+    [
+        (None, 1, 1, None),
+        (None, 1, 2, "4"),
+        (None, 1, 3, "3"),
+        (None, 1, 20, "1"),
+        ("6", 1, 2, "6"),
+        (None, 4, 2, None),
+    ],
+)
+def test_tasks_of_one_machine_share_its_cores_before_jax_starts(
+    before: str | None, devices: int, tasks: int, after: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(5)), raising=False)
+    monkeypatch.setattr(local_devices, "configured_devices", lambda: devices)
+    monkeypatch.setattr(xla_bridge, "backends_are_initialized", lambda: True)
+    # Set, so that it is as it was when the test ends.
+    monkeypatch.setenv("NPROC", before or "")
+    if not before:
+        del os.environ["NPROC"]
+    local_devices.share_machine(tasks)
+    assert os.environ.get("NPROC") == before, "too late: what XLA has read at its start stays"
+    monkeypatch.setattr(xla_bridge, "backends_are_initialized", lambda: False)
+    local_devices.share_machine(tasks)
+    assert os.environ.get("NPROC") == after
+    assert local_devices.usable_cores() == min(5, int(after or 8))
+
+
 def test_devices_are_counted_in_both_of_jax_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     assert local_devices.configured_devices() == jax.config.jax_num_cpu_devices
     monkeypatch.setenv("XLA_FLAGS", "--xla_a=1 --xla_force_host_platform_device_count=96 --xla_b=2")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,6 +13,7 @@ from lockstep._cpu.onednn.memory import Arena
 from lockstep._cpu.onednn.pieces import MOST_PIECES, divide
 from lockstep._cpu.onednn.plan import Step, plan
 from lockstep._engine.runtime.buffers import aligned
+from lockstep._engine.runtime.local_devices import usable_cores
 
 _Steps = list[tuple[Handle, Any]]
 
@@ -29,7 +29,7 @@ class Operation:
 
     def __init__(self, dnnl: Library, call: Call, arena: Arena) -> None:
         self._dnnl, self._arena = dnnl, arena
-        cores = len(os.sched_getaffinity(0))
+        cores = usable_cores()
         pieces = divide(call, cores)
         self._threads = max(1, cores // MOST_PIECES) if len(pieces) > 1 else 1
         with dnnl.threads(self._threads):

@@ -39,6 +39,19 @@ def split(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def count_on_host(own: str | None, addresses: Sequence[str | None]) -> int:
+    """Returns how many tasks have a task's host in their addresses, that one included.
+
+    Args:
+        own: The task's address; `None` if it is not known.
+        addresses: Those of all tasks.
+    """
+    if own is None:
+        return 1
+    host = own.rpartition(":")[0]
+    return max(1, sum(address is not None and address.rpartition(":")[0] == host for address in addresses))
+
+
 def join_host(ip: str, port: int) -> str:
     """Formats an IP address and a port as "ip:port", IPv6 in brackets."""
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"

@@ -71,11 +71,12 @@ def join(cluster: ClusterSpec, task: Task, peer_seconds: float | None = None) ->
         limits = replace(limits, peer=peer_seconds)
     tasks = training_tasks(cluster)
     names = tuple(map(str, tasks))
-    known = tuple(known_address(cluster, t) or "address unknown" for t in tasks)
-    roster = Roster(names, known, environment.attempt())
+    known = [known_address(cluster, t) for t in tasks]
+    roster = Roster(names, tuple(address or "address unknown" for address in known), environment.attempt())
     process = tasks.index(task)
     hello = {"task": names[process], "cluster": cluster.as_dict(), "versions": fingerprint.installed_versions()}
     local_devices.prepare_thread_pool()
+    local_devices.share_machine(addresses.count_on_host(known[process], known))
     _joined_at = where
     liveness = LivenessSockets()
     with contextlib.ExitStack() as arriving:

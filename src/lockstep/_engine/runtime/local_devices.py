@@ -73,6 +73,12 @@ def share_machine(tasks: int) -> None:
         os.environ[_POOL] = str(-(-(os.cpu_count() or 1) // tasks))
 
 
+def usable_cores() -> int:
+    """Returns how many cores this process may compute on: those that it is bound to, and its part of the machine."""
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(bound, _pool())
+
+
 def check_thread_pool(devices: int) -> None:
     """Raises `StartupOrderError` if the pool, now that the backend runs, is too small for `devices`."""
     if devices > 1 and _pool() < devices * _MIN_THREADS_PER_DEVICE:

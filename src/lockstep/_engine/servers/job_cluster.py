@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lockstep._engine.runtime import addresses
 from lockstep.cluster_resolver import ClusterSpec, Task
 from lockstep.errors import ArgumentError
 
@@ -25,11 +26,10 @@ def agreed_of(cluster: ClusterSpec) -> dict[str, Any]:
 
 def tasks_beside(cluster: ClusterSpec, task: Task) -> int:
     """Returns how many tasks that train have this task's host in their addresses, this one included."""
-    hosts = [
-        (job, index, cluster.task_address(job, index).rpartition(":")[0])
+    found = {
+        Task(job, index): cluster.task_address(job, index)
         for job in cluster.jobs
         if job != "evaluator"
         for index in cluster.task_indices(job)
-    ]
-    own = next((host for job, index, host in hosts if (job, index) == (task.type, task.index)), None)
-    return 1 if own is None else sum(host == own for _, _, host in hosts)
+    }
+    return addresses.count_on_host(found.get(task), list(found.values()))
