@@ -102,7 +102,8 @@ def test_a_writer_that_is_alive_shows_itself_within_a_few_renewals(
 
 
 def test_silence_is_counted_from_the_last_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = time.monotonic()
+    # Whole seconds: sums of them are exact.
+    now = float(round(time.monotonic()))
     monkeypatch.setattr(time, "monotonic", lambda: now)
     status = published(tmp_path, monkeypatch)
     watching = watch(tmp_path, monkeypatch)

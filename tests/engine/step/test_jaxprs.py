@@ -17,6 +17,7 @@ from jax import lax
 
 from lockstep._cpu.lowerings import loop_products, rewrite
 from lockstep._cpu.partitioner import flat
+from lockstep._cpu.partitioner.rows import SPREAD_ROWS
 from lockstep._cpu.partitioner.rules.base import RULES
 from lockstep._engine.step import jaxprs, sequential_emulation
 from lockstep.data import _division
@@ -37,7 +38,8 @@ TABLES: dict[str, Iterable[str]] = {
     "loop_products._CHEAP": loop_products._CHEAP,
     "loop_products._LINEAR": loop_products._LINEAR,
     "rewrite._CLOSED": rewrite._CLOSED,
-    "partitioner.rules.RULES": RULES,
+    # All but the one primitive that exists in plans alone.
+    "partitioner.rules.RULES": RULES.keys() - {SPREAD_ROWS.name},
 }
 
 

@@ -39,7 +39,7 @@ class _SpreadRows:
         return values
 
 
-_SPREAD_ROWS = _SpreadRows()
+SPREAD_ROWS = _SpreadRows()
 
 
 def spread_rows(flat: Flat) -> Flat:
@@ -51,7 +51,7 @@ def spread_rows(flat: Flat) -> Flat:
             continue
         table, *rows = equation.inputs
         spread = [Value(v.aval) for v in rows]
-        equations.append(Equation(_SPREAD_ROWS, equation.params, rows, spread, equation.context))
+        equations.append(Equation(SPREAD_ROWS, equation.params, rows, spread, equation.context))
         inputs = [table, *spread]
         equations.append(Equation(equation.primitive, equation.params, inputs, equation.outputs, equation.context))
     return Flat(flat.inputs, equations, flat.outputs)
@@ -71,7 +71,7 @@ def _adds_few_rows(equation: Equation) -> bool:
     )
 
 
-@rule(_SPREAD_ROWS.name)
+@rule(SPREAD_ROWS.name)
 def rows_as_summands(call: Call) -> Decision:
     """Makes summands of blocks along an axis of lookups; leaves other layouts as they are."""
     axes = _axes_of_blocks(call)
@@ -84,7 +84,7 @@ def rows_as_summands(call: Call) -> Decision:
     return Decision([sharded(axis) for axis in axes], [PARTIAL, PARTIAL], run=run)
 
 
-@linear(_SPREAD_ROWS.name)
+@linear(SPREAD_ROWS.name)
 def keep_layouts(call: Call) -> Decision:
     """Leaves rows as they lie."""
     return Decision(call.layouts, call.layouts)
