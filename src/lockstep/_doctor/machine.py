@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lockstep._doctor.finding import Finding, error, note, ok, size, warning
+from lockstep._engine.runtime import local_devices
 
 _LOW_MEMORY = 2 << 30
 _LOW_SHARED_MEMORY = 256 << 20
@@ -42,7 +43,7 @@ def memory() -> Iterator[Finding]:
         text = f"/dev/shm has {size(free)}, through which tasks of one machine and NCCL exchange gradients"
         remedy = "In a container: --shm-size=2g, or an emptyDir with medium: Memory at /dev/shm."
         yield warning("memory", text, remedy, shm=free) if free < _LOW_SHARED_MEMORY else ok("memory", text, shm=free)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = local_devices.bound_cores()
     yield ok("memory", f"{cores} of {os.cpu_count()} processors", processors=cores)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     text = f"{soft} open files at most"

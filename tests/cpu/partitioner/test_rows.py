@@ -84,7 +84,7 @@ def test_what_is_divided_along_the_width_is_not_summed() -> None:
 
 @pytest.fixture(scope="module")
 def programs() -> dict[str, Any]:
-    """One device's step and that of four replicas, for each kind of lookup."""
+    """Compiles one device's step and that of four replicas, for each kind of lookup."""
     made: dict[str, Any] = {}
     for loss in (_squares, _twice, _filled, _clipped):
         step, batch = _step(loss), _numbers(4, 2)

@@ -67,7 +67,7 @@ def test_tasks_of_one_machine_share_its_cores_before_jax_starts(
     # Set, so that it is as it was when the test ends.
     monkeypatch.setenv("NPROC", before or "")
     if not before:
-        del os.environ["NPROC"]
+        monkeypatch.delenv("NPROC")
     local_devices.share_machine(tasks)
     assert os.environ.get("NPROC") == before, "too late: what XLA has read at its start stays"
     monkeypatch.setattr(xla_bridge, "backends_are_initialized", lambda: False)

@@ -1,4 +1,4 @@
-"""What of a model_fn's step waits for the gradients of all shares, and what shares push."""
+"""Rounds of a model_fn that asks for gradients: outputs wait for the sum of all shares, which push the others."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _FEW = ["clipped", "a table, clipped"]
 
 @pytest.fixture(scope="module")
 def mirrored(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Results]]:
-    """What one process with so many devices has come to, by their number."""
+    """Returns the results of one process with so many devices, by their number."""
     return _Mirrored(tmp_path_factory)
 
 
@@ -55,8 +55,8 @@ def _load(path: Path) -> Results:
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[int, dict[str, Results]]:
-    """What the first job with so many replicas has come to, by their number."""
+def first_results() -> dict[int, dict[str, Results]]:
+    """Returns the results of the first job with so many replicas, by their number."""
     return {}
 
 
@@ -67,13 +67,13 @@ def test_replicas_are_those_of_a_mirrored_strategy(
     workers: int,
     servers: int,
     mirrored: dict[int, dict[str, Results]],
-    found: dict[int, dict[str, Results]],
+    first_results: dict[int, dict[str, Results]],
     tmp_path: Path,
 ) -> None:
-    cases = _FEW if replicas in found and workers == 1 else [*CASES, *COMMON]
+    cases = _FEW if replicas in first_results and workers == 1 else [*CASES, *COMMON]
     job = ServerJob(_PROGRAM, workers, servers, tmp_path, ["servers", str(replicas), *cases])
     job.wait()
-    first = found.setdefault(replicas, {case: job.results("worker-0", case) for case in cases})
+    first = first_results.setdefault(replicas, {case: job.results("worker-0", case) for case in cases})
     for case in cases:
         results, expected = job.results("worker-0", case), mirrored[replicas][case]
         assert results.keys() == expected.keys() == first[case].keys(), case

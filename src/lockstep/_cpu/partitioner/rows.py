@@ -15,8 +15,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from lockstep._cpu.partitioner.flat import Equation, Flat, Value
-from lockstep._cpu.partitioner.layout import PARTIAL, Layout, replica_number, sharded, size_of
+from lockstep._cpu.partitioner.layout import PARTIAL, replica_number, sharded, size_of
 from lockstep._cpu.partitioner.rules.base import Call, Decision, linear, rule
+from lockstep._cpu.partitioner.rules.indexing import scatter_axes
 from lockstep._types import Array
 
 # Of the table: what is summed is read and written as often as a table would be, and then added to one.
@@ -58,7 +59,7 @@ def spread_rows(flat: Flat) -> Flat:
 
 
 def _adds_few_rows(equation: Equation) -> bool:
-    """Returns whether an equation adds whole rows, of less bytes than the table, to a table of zeros."""
+    """Returns whether an equation adds whole rows, of fewer bytes than the table, to a table of zeros."""
     if equation.primitive.name != "scatter-add":
         return False
     table, places, summands = equation.inputs
@@ -96,14 +97,8 @@ def _axes_of_blocks(call: Call) -> tuple[int, int] | None:
     # The last axis holds the coordinates of one lookup.
     if not places.is_sharded or places.axis == len(call.shape(0)) - 1:
         return None
-    window = call.params["dimension_numbers"].update_window_dims
-    lookups = [axis for axis in range(len(call.shape(1))) if axis not in window]
-    axis = lookups[places.axis]
-    return (places.axis, axis) if _is_divisible(summands, axis) else None
-
-
-def _is_divisible(layout: Layout, axis: int) -> bool:
-    return not layout.is_sharded or layout.axis == axis
+    axis = scatter_axes(call, 1)[places.axis]
+    return (places.axis, axis) if not summands.is_sharded or summands.axis == axis else None
 
 
 def _place_block(block: Array, axis: int, count: int) -> Array:

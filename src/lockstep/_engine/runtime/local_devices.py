@@ -73,10 +73,14 @@ def share_machine(tasks: int) -> None:
         os.environ[_POOL] = str(-(-(os.cpu_count() or 1) // tasks))
 
 
+def bound_cores() -> int:
+    """Returns how many cores this process is bound to; where that cannot be known, the machine's."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def usable_cores() -> int:
     """Returns how many cores this process may compute on: those that it is bound to, and its part of the machine."""
-    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(bound, _pool())
+    return min(bound_cores(), _pool())
 
 
 def check_thread_pool(devices: int) -> None:

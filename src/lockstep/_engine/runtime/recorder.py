@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep._engine.runtime import progress
+from lockstep._engine.runtime import local_devices, progress
 from lockstep._engine.runtime.progress import Progress, is_done
 from lockstep.errors import LockstepError, Preempted
 from lockstep.report.internal import RecordFile, path_of, settings
@@ -317,7 +317,7 @@ def _about_process() -> dict[str, Any]:
         "versions": {"python": platform.python_version(), **_versions()},
         "platform": platform.platform(),
         "devices": f"{len(devices)} x {devices[0].device_kind}",
-        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cpus": local_devices.bound_cores(),
         "memory": _total_memory(),
     }
 

@@ -94,7 +94,7 @@ class Pull:
         rows: By table, ids of the whole table, shape (n,).
         dense_newer_than: The version of the dense variables that the worker has; -1 asks for them in any case.
         at_version: In sync mode, the version that the values must have (the number of the round).
-        sums: Whether what the shares of that round have pushed is asked for, added up, in place of values.
+        sums: Whether the sum of what the shares of that round have pushed is asked for, in place of values.
     """
 
     generation: int

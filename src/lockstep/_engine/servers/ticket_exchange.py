@@ -59,8 +59,8 @@ class TicketExchange:
         self.version = reply.version
         return reply
 
-    def sums(self, lease: Lease, rows: Mapping[str, Array]) -> Reply | None:
-        """Pulls what the other shares of a ticket have pushed, added up, for the share that closes it.
+    def pull_sums(self, lease: Lease, rows: Mapping[str, Array]) -> Reply | None:
+        """Pulls the sum of what the other shares of a ticket have pushed, for the share that closes it.
 
         Returns:
             `None` if others have computed that meanwhile: the lease is given back.

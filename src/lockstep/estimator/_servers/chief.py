@@ -233,13 +233,13 @@ class ServedProgram(TextlessProgram):
         reports = tickets.step(data, self.horizon(), {})
         for report in reports:
             tickets.check_data(ticket, data, report)
-        shown = self._shown(self._shards(data), [outputs_in(report) for report in reports])
+        shown = self._combine_outputs(self._shards(data), [outputs_in(report) for report in reports])
         return Outputs(None, None, lambda _: shown), state
 
     def _shards(self, data: Data | Batches) -> Shards:
         return shards_of(data, self._options.shares)
 
-    def _shown(self, shards: Shards, reports: Sequence[Mapping[int, np.ndarray]]) -> Any:
+    def _combine_outputs(self, shards: Shards, reports: Sequence[Mapping[int, np.ndarray]]) -> Any:
         """Returns the outputs of an update for hooks, of what its shares have reported."""
         assert self._client is not None
         step, parts = self._client.step, shards.data

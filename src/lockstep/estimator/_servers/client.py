@@ -128,10 +128,10 @@ class TicketClient:
             report[CHECKSUM] = np.asarray(Sample(batch, lease.batch).checksum, np.int64)
         weight, of_loss = (s.weights[lease.share] for s in (shards, shards.of_loss(step.reduction)))
         gradients = {
-            key: _mean_part(value, of_loss if step.is_of_loss(key) else weight)
+            key: _weigh(value, of_loss if step.is_of_loss(key) else weight)
             for key, value in results["gradients"].items()
         }
-        changes = {key: self._change_part(key, v, lease, weight) for key, v in results["changes"].items()}
+        changes = {key: self._weigh_change(key, v, lease, weight) for key, v in results["changes"].items()}
         self._exchange.push(lease, self._push_of(lease, pulled, gradients, changes, results["hyper"]), report)
         if after is not None:
             after(step.outputs_of(part, results["outputs"]))
@@ -142,7 +142,7 @@ class TicketClient:
         pulled = self._pull(lease, shards.data)
         if pulled is None:
             return
-        sums = self._exchange.sums(lease, {key: each.ids for key, each in pulled.needed.items()})
+        sums = self._exchange.pull_sums(lease, {key: each.ids for key, each in pulled.needed.items()})
         if sums is None:
             return
         assert sums.dense is not None
@@ -198,14 +198,14 @@ class TicketClient:
             based_on=self._exchange.version,
         )
 
-    def _change_part(self, key: str, change: np.ndarray, lease: Lease, weight: float) -> np.ndarray:
+    def _weigh_change(self, key: str, change: np.ndarray, lease: Lease, weight: float) -> np.ndarray:
         """Returns what a share adds to a variable that the model_fn assigns; as `Shards.combine` combines replicas."""
         aggregation = self.step.entries[key].aggregation
         if aggregation == "sum":
             return change
         if aggregation == "only_first_replica" or not jax.numpy.issubdtype(change.dtype, np.inexact):
             return change if lease.share == 0 else np.zeros_like(change)
-        return _mean_part(change, weight)
+        return _weigh(change, weight)
 
     def flush(self) -> None:
         """Pushes what is computed, and reports it."""
@@ -229,7 +229,7 @@ class _Pulled:
     needed: Mapping[str, Needed]
 
 
-def _mean_part(value: np.ndarray, weight: float) -> np.ndarray:
+def _weigh(value: np.ndarray, weight: float) -> np.ndarray:
     """Returns what a share adds to a sum in which it counts so much."""
     return value if weight == 1 else value * np.asarray(weight, value.dtype)
 

@@ -50,7 +50,7 @@ class ClosingStep:
             weights: How much each counts.
             values: As for `TicketStep`; the random generators' states are those of the first share.
             needed: The rows in the windows.
-            gradients: What the shares have pushed, added up: of tables those of windows.
+            gradients: The sums of what the shares have pushed: of tables those of windows.
 
         Returns:
             Arrays of the host: "gradients" by key, of the variables whose gradients the model_fn applies itself;

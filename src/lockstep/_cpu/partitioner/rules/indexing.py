@@ -72,7 +72,7 @@ def scatter_add(call: Call) -> Decision | None:
     if index_axis is None:
         return None
     # The array itself counts once: as a summand it is the first replica's, and zeros on the others.
-    update = sharded(_scatter_axes(call)[index_axis])
+    update = sharded(scatter_axes(call)[index_axis])
     return Decision([PARTIAL, sharded(index_axis), update], [PARTIAL])
 
 
@@ -88,7 +88,7 @@ def scatter(call: Call) -> Decision | None:
     index_axis = _index_axis(call, operand.axis) if operand.is_sharded else _index_axis_of_updates(call)
     if index_axis in _indices_batching(numbers):
         block = _operand_need(call, index_axis)
-        return Decision([block, sharded(index_axis), sharded(_scatter_axes(call)[index_axis])], [block])
+        return Decision([block, sharded(index_axis), sharded(scatter_axes(call)[index_axis])], [block])
     if operand == REPLICATED and updates.is_sharded and updates.axis in numbers.update_window_dims:
         return None if indices.is_sharded else _to_slices(call, _window_axis(call, updates.axis))
     # Indices of different replicas may be the same place. Sums of such updates have a rule, in `scatter_add`; for
@@ -118,10 +118,10 @@ def _to_slices(call: Call, axis: int) -> Decision | None:
     return Decision([sharded(axis), REPLICATED, sharded(update)], [sharded(axis)])
 
 
-def _scatter_axes(call: Call) -> Sequence[int]:
-    """Returns the axes of the updates that go with those of the indices."""
+def scatter_axes(call: Call, updates: int = 2) -> Sequence[int]:
+    """Returns the axes of the updates, by the number of that input, that go with those of the indices."""
     window = call.params["dimension_numbers"].update_window_dims
-    return [a for a in range(len(call.shape(2))) if a not in window]
+    return [axis for axis in range(len(call.shape(updates))) if axis not in window]
 
 
 def _index_axis_of_updates(call: Call) -> int | None:
@@ -129,8 +129,8 @@ def _index_axis_of_updates(call: Call) -> int | None:
     _, indices, updates = call.layouts
     if indices.is_sharded:
         return indices.axis if indices.axis < len(call.shape(1)) - 1 else None
-    if updates.is_sharded and updates.axis in _scatter_axes(call):
-        return list(_scatter_axes(call)).index(updates.axis)
+    if updates.is_sharded and updates.axis in scatter_axes(call):
+        return list(scatter_axes(call)).index(updates.axis)
     return None
 
 
