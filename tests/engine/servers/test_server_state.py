@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from lockstep._engine.servers.journal import replay
 from lockstep._engine.servers.layout import Layout, Variable
 from lockstep._engine.servers.requests import JobSpec, Pull, Push
+from lockstep._engine.servers.rule import Rule
 from lockstep._engine.servers.rules import rule_of
 from lockstep._engine.servers.server_state import ServerState
 from lockstep.errors import MismatchError, PeerError
@@ -22,12 +24,17 @@ from tests.engine.servers.rows_oracle import BIAS, KERNEL, TABLE, Servers, gradi
 COUNTER = Variable("count/value", (3,), "float32", "dense")
 AVERAGE = Variable("norm/mean", (2,), "float32", "delta")
 ROWS = Variable("emb/embeddings", (8, 2), "float32", "rows")
-_RULE = rule_of(keras.optimizers.SGD(1.0), [COUNTER, ROWS])
+
+
+@functools.cache
+def _rule() -> Rule:
+    # Not when tests are collected: all processes do that at once, and read what another one still writes to the cache.
+    return rule_of(keras.optimizers.SGD(1.0), [COUNTER, ROWS])
 
 
 def counters(mode: str = "async", replicas: int = 1, servers: int = 1, closes: bool = False) -> list[ServerState]:
     layout = Layout.make([COUNTER, AVERAGE, ROWS], servers)
-    spec = JobSpec(layout, _RULE, mode, replicas, {}, True, closes)  # type: ignore[arg-type]
+    spec = JobSpec(layout, _rule(), mode, replicas, {}, True, closes)  # type: ignore[arg-type]
     states = [ServerState(i) for i in range(servers)]
     for state in states:
         state.open(spec, 0, {})
