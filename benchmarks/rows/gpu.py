@@ -28,7 +28,7 @@ def cases(device: str, smoke: bool) -> list[Case]:
         _network("LSTM", {**own, **text, "model": "lstm"}),
         _network("Transformer", {**own, **text, "model": "transformer"}),
         _network("ResNet-50", {**own, **picture, "model": "resnet", "batch": small}),
-        _network("ResNet-50, larger batch", {**own, **picture, "model": "resnet", "batch": large}),
+        _network("ResNet-50 (larger batch)", {**own, **picture, "model": "resnet", "batch": large}),
     ]
 
 

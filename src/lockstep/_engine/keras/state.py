@@ -80,8 +80,7 @@ class ModelState(ReplicatedState[Program]):
         # One flag, as Keras' own: callbacks that touch no variable cost no copies.
         if self._values is None:
             return
-        for number, value in enumerate(v for group in self._values for v in group):
-            self._show(number, value)
+        self._show([(i, v) for i, v in enumerate(v for group in self._values for v in group)])
         self._values = None
 
     @property
@@ -115,11 +114,10 @@ class ModelState(ReplicatedState[Program]):
         # In one program: a broadcast of each array would take a dispatch each.
         replicated = [i for i in numbers if i not in self.sharded]
         placed = self._program.agree_on_state([self._placed(i) for i in replicated])
-        for number, value in zip(replicated, placed, strict=True):
-            self._show(number, value)
+        self._show(list(zip(replicated, placed, strict=True)))
         if self.sharded:
             for number in sorted(self.sharded):
-                self._show(number, self._place_from_chief(number, self._variables[number].value))
+                self._show([(number, self._place_from_chief(number, self._variables[number].value))])
             self._collect()
 
     def arrays(self, starts: tuple[str, ...] = ("",)) -> dict[str, Any]:
@@ -181,18 +179,22 @@ class ModelState(ReplicatedState[Program]):
     def _is_assigned(self, variable: Variable) -> bool:
         return self._owned.copies.placed(variable, _held(variable)) is None
 
-    def _show(self, number: int, value: jax.Array) -> None:
-        """Gives a variable the local copy of a value on the replicas."""
-        variable, slots = self._variables[number], self._program.optimizer_sharding
-        if slots is None or not slots.is_divided(value):
-            variable.assign(self._program.local(value))
-            self._owned.copies.remember(variable, variable.value, value)
-        else:
-            sharded = ShardedValue(value, slots.gather_to_host, self._reading)
-            # Keras reads `_value` in many places; only a property of the class sees all of them.
-            variable.__class__ = _gathering_class(type(variable))
-            variable._value = sharded
-            self._owned.copies.remember(variable, sharded, value)
+    def _show(self, numbered: Sequence[tuple[int, jax.Array]]) -> None:
+        """Gives variables, by number, the local copies of values on the replicas."""
+        slots, copies = self._program.optimizer_sharding, self._owned.copies
+        # In one call: a model has hundreds of variables, and an epoch may be one step.
+        local = self._program.local([value for _, value in numbered])
+        for (number, value), own in zip(numbered, local, strict=True):
+            variable = self._variables[number]
+            if slots is None or not slots.is_divided(value):
+                variable.assign(own)
+                copies.remember(variable, _held(variable), value)
+            else:
+                sharded = ShardedValue(value, slots.gather_to_host, self._reading)
+                # Keras reads `_value` in many places; only a property of the class sees all of them.
+                variable.__class__ = _gathering_class(type(variable))
+                variable._value = sharded
+                copies.remember(variable, sharded, value)
 
     def _collect(self) -> None:
         """Gathers all sharded values; a collective call."""
@@ -267,13 +269,14 @@ class ShardedValue:
 def _held(variable: Variable) -> Any:
     """Returns the value that a variable holds, without gathering it."""
     held = vars(variable).get(_VALUE)
-    return held if isinstance(held, ShardedValue) else variable.value
+    # Without a value of its own, such as a variable that is computed from another one.
+    return variable.value if held is None else held
 
 
 def _read(variable: Variable) -> Any:
     """Returns the value of a variable; of a sharded one as numpy's array, which takes no memory of the devices."""
     held = _held(variable)
-    return held.read() if isinstance(held, ShardedValue) else held
+    return held.read() if isinstance(held, ShardedValue) else variable.value
 
 
 @cache
