@@ -23,7 +23,7 @@ from lockstep.errors import MissingTaskError, PeerError
 _POLL_SECONDS = 1.0
 # A lease alone costs 0.4 ms of both tasks. Several together are for so long at most, as reports wait as long, too.
 _LEASED_SECONDS = 0.06
-_MOST_LEASES = 8
+_MOST_LEASES = 16
 
 
 class _Pace:

@@ -172,14 +172,15 @@ class Programs:
         for clock in self.rates.values():
             clock.restart(iteration)
 
-    def update(self, key: str, rates: Sequence[Array], arrays: Sequence[Array]) -> list[Array]:
-        """Returns value and slots after an update."""
-        return [np.asarray(r) for r in self._updates[key](*rates, *arrays)]
+    def begin_update(self, key: str, rates: Sequence[Array], arrays: Sequence[Array]) -> Sequence[jax.Array]:
+        """Begins to compute an update; returns value and slots as XLA's arrays, which may not be computed yet."""
+        return self._updates[key](*rates, *arrays)
 
-    def update_all(self, keys: Sequence[str], arguments: Sequence[Sequence[Array]]) -> list[list[Array]]:
-        """Returns value and slots of several variables after an update; each with its rates before its arrays."""
-        results = _joint(tuple(self.rule.programs[key].update for key in keys))(list(map(list, arguments)))
-        return [[np.asarray(r) for r in own] for own in results]
+    def begin_updates(
+        self, keys: Sequence[str], arguments: Sequence[Sequence[Array]]
+    ) -> Sequence[Sequence[jax.Array]]:
+        """Begins to compute updates of several variables; each has its rates before its arrays."""
+        return _joint(tuple(self.rule.programs[key].update for key in keys))(list(map(list, arguments)))
 
     def replay(self, key: str, starts: Array, steps: Array, arrays: Sequence[Array]) -> list[Array]:
         """Returns rows after steps without gradient: row i after those from `starts[i]` on, `steps[i]` of them."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import jax
 import numpy as np
 
 from lockstep._engine.runtime.buffers import Scratch, aligned, aligned_zeros
@@ -107,12 +108,17 @@ class Dense:
         parts = {name: group.part(name) for name, group in self.group_of.items()}
         return {**parts, **self.deltas}
 
-    def update(self, gradients: Mapping[str, Array], rates: Mapping[str, Sequence[Array]]) -> None:
-        """Updates all variables, which all have gradients."""
+    def begin_update(
+        self, gradients: Mapping[str, Array], rates: Mapping[str, Sequence[Array]]
+    ) -> Sequence[Sequence[jax.Array]]:
+        """Begins to update all variables, which all have gradients; returns what `end_update` takes."""
         arguments = [[*rates[group.key], *group.arrays, self._gradient(group, gradients)] for group in self.groups]
-        after = self._programs.update_all([group.key for group in self.groups], arguments)
-        for group, arrays in zip(self.groups, after, strict=True):
-            group.arrays = arrays
+        return self._programs.begin_updates([group.key for group in self.groups], arguments)
+
+    def end_update(self, results: Sequence[Sequence[jax.Array]]) -> None:
+        """Stores the variables that an update comes to."""
+        for group, arrays in zip(self.groups if results else (), results, strict=True):
+            group.arrays = [np.asarray(array) for array in arrays]
 
     def _gradient(self, group: Group, gradients: Mapping[str, Array]) -> Array:
         """Returns the gradient of a group, in memory that the next one uses again."""

@@ -11,6 +11,7 @@ import math
 import mmap
 from collections.abc import Iterator, Sequence
 
+import jax
 import numpy as np
 
 from lockstep._engine.runtime.buffers import Scratch
@@ -135,8 +136,10 @@ class Table:
         self._catch_up(places)
         return self.arrays[0].take(places, axis=0)
 
-    def push(self, places: Array, gradients: Array, rates: Sequence[Array], now: int) -> None:
-        """Updates rows in step `now`, which the rates are of.
+    def begin_push(
+        self, places: Array, gradients: Array, rates: Sequence[Array], now: int
+    ) -> Sequence[jax.Array | Array]:
+        """Begins to update rows in step `now`, which the rates are of; returns what `end_push` takes.
 
         Args:
             places: Where they lie, as `touch` has said; different from each other.
@@ -146,7 +149,7 @@ class Table:
         """
         count = places.size
         if not count:
-            return
+            return []
         self._catch_up(places, now)
         size = bucket(count)
         given = []
@@ -159,9 +162,14 @@ class Table:
             given.append(rows)
         gradient = self._scratch.array("gradient", (size, *self.variable.row_shape), self.arrays[0].dtype)
         gradient[:count], gradient[count:] = gradients, 0
-        results = self._programs.update(self.key, rates, [*given, gradient])
+        return self._programs.begin_update(self.key, rates, [*given, gradient])
+
+    def end_push(self, places: Array, results: Sequence[jax.Array | Array], now: int) -> None:
+        """Stores the rows that an update in step `now` comes to."""
+        if not places.size:
+            return
         for array, new in zip(self.arrays, results, strict=True):
-            _put_rows(array, places, new[:count])
+            _put_rows(array, places, np.asarray(new)[: places.size])
         if self.program.movement:
             self.pushed[places] = self.at[places] = now + 1
 

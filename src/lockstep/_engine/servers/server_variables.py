@@ -87,11 +87,15 @@ class ServerVariables:
         places = {name: self.tables[name].touch(ids) for name, (ids, _) in total.rows.items()}
         now = self.iterations
         rates = {key: clock.advance(now, self.hyper) for key, clock in self._programs.rates.items()}
-        for name, (_, gradients) in total.rows.items():
-            table = self.tables[name]
-            table.push(places[name], gradients, rates[table.key], now)
-        if self.spec.rule.program_of:
-            self.dense.update(total.dense, rates)
+        # All programs are under way before the first one's results are waited for.
+        updates = {
+            name: self.tables[name].begin_push(places[name], gradients, rates[self.tables[name].key], now)
+            for name, (_, gradients) in total.rows.items()
+        }
+        of_dense = self.dense.begin_update(total.dense, rates) if self.spec.rule.program_of else []
+        for name, rows in updates.items():
+            self.tables[name].end_push(places[name], rows, now)
+        self.dense.end_update(of_dense)
         self.dense.add(total.delta)
         self.iterations += 1
 

@@ -53,8 +53,30 @@ class Training:
         return cls(bool(facts["is_synchronous"]), int(facts["shares"]), int(facts["iterations"]), seeds)
 
 
+@dataclass(frozen=True)
+class _Running:
+    """Holds a share whose step may still be computed.
+
+    Attributes:
+        lease: Its lease.
+        batch: The whole batch.
+        weight: By how much the share counts.
+        needed: The rows that it looks up, by the places of tables.
+        results: What the step returns, as arrays of the devices.
+    """
+
+    lease: Lease
+    batch: Batch
+    weight: float
+    needed: Mapping[int, Needed]
+    results: PyTree
+
+
 class TicketClient:
     """Computes tickets of one call.
+
+    XLA computes a step while the next lease, its batch and the ids of its rows are made ready: what follows a step is
+    done when the next one has come as far as its pull, or by `flush`.
 
     Args:
         call: The call.
@@ -80,12 +102,14 @@ class TicketClient:
         slots = model.optimizer.variables
         self._numbers = {i: (name, slots[i].dtype) for i, name in program.optimizer_numbers().items()}
         self.compares_data = False
+        self._running: _Running | None = None
         self._logs_are_metrics: bool | None = None
 
     def compute(self, lease: Lease, batch: Batch) -> None:
-        """Computes a ticket's share; its push waits for the next pull, or for `flush`.
+        """Begins to compute a ticket's share; its push goes with the next pull, or with `flush`.
 
-        The lease goes back if other workers have computed the share meanwhile.
+        In synchronous training it returns after the push. The lease goes back if other workers have computed the share
+        meanwhile.
 
         Raises:
             Superseded: If the servers have gone back to a cut meanwhile: the lease is void.
@@ -96,18 +120,19 @@ class TicketClient:
             self._exchange.push(lease, self._push_of(lease, 0.0, {}, {}, {}), {})
             return
         program, plan = self._program, self._program.plan(part)
-        if plan.ids_need_state and self._exchange.pull(lease, {}) is None:
-            return
+        if plan.ids_need_state:
+            self._finish()
+            if self._exchange.pull(lease, {}) is None:
+                return
         needed = program.needed(plan, part, self._inputs(lease, plan, {}))
+        self._finish()
         reply = self._exchange.pull(lease, self._pulled(needed))
         if reply is None:
             return
         inputs = self._inputs(lease, plan, self._windows(needed, reply))
-        results = program.on_host(program(plan, part, needed, inputs))
-        report = self._report(results)
-        if self.compares_data:
-            report[CHECKSUM] = np.asarray(Sample(batch, lease.batch).checksum, np.int64)
-        self._exchange.push(lease, self._gradients(lease, weight, needed, results), report)
+        self._running = _Running(lease, batch, weight, needed, program(plan, part, needed, inputs))
+        if self.training.is_synchronous:
+            self.flush()
 
     def begin_epoch(self, facts: Mapping[str, Any]) -> None:
         """Begins an epoch, whose random numbers are those of steps after its "first_ticket"."""
@@ -115,11 +140,24 @@ class TicketClient:
 
     def flush(self) -> None:
         """Pushes what is computed, and reports it."""
+        self._finish()
         self._exchange.flush()
 
     def drop(self) -> None:
         """Forgets what was computed for a state that servers have left."""
+        self._running = None
         self._exchange.drop()
+
+    def _finish(self) -> None:
+        """Waits for the step that is running, and has its gradients be what is pushed next."""
+        if (running := self._running) is None:
+            return
+        self._running = None
+        results = self._program.on_host(running.results)
+        report = self._report(results)
+        if self.compares_data:
+            report[CHECKSUM] = np.asarray(Sample(running.batch, running.lease.batch).checksum, np.int64)
+        self._exchange.push(running.lease, self._gradients(running, results), report)
 
     # ---- What travels ----
 
@@ -150,11 +188,11 @@ class TicketClient:
         optimizer = {i: np.asarray(numbers[name], dtype) for i, (name, dtype) in self._numbers.items()}
         return Inputs(trainable, others, optimizer, self._metrics)
 
-    def _gradients(self, lease: Lease, weight: float, needed: Mapping[int, Needed], results: PyTree) -> Push:
+    def _gradients(self, running: _Running, results: PyTree) -> Push:
         rows: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         dense: dict[str, np.ndarray] = {}
         for place, gradient in results["gradients"].items():
-            name, each = self._held.trainable[place], needed.get(place)
+            name, each = self._held.trainable[place], running.needed.get(place)
             if self._kinds[name] == "rows":
                 ids = np.arange(len(gradient)) if each is None else each.ids
                 rows[name] = ids, gradient[: len(ids)]
@@ -166,7 +204,7 @@ class TicketClient:
                 dense[name] = whole
         names = self._held.non_trainable
         delta = {name: change for i, change in results["changes"].items() if (name := names[i]) is not None}
-        return self._push_of(lease, weight, rows, dense, delta)
+        return self._push_of(running.lease, running.weight, rows, dense, delta)
 
     def _push_of(self, lease: Lease, weight: float, rows: Any, dense: Any, delta: Any) -> Push:
         return Push(
