@@ -207,7 +207,7 @@ def test_an_update_that_fails_half_way_leaves_no_state_to_go_on_with(
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(state._variables.dense, "update", fail)
+        patch.setattr(state._variables.dense, "end_update", fail)
         with pytest.raises(MemoryError):
             state.exchange(push_for(state, layout, 0), None, 1.0)
     with pytest.raises(PeerError, match="restored"):

@@ -162,6 +162,14 @@ class Call:
         if self._reports:
             self._ask_for_lease({"serial": self._serial, "wants": False, "seconds": 0.0})
 
+    def begin_push(self, push: Push) -> None:
+        """Sends a push to all servers, which the next `exchange` is given: they apply it meanwhile."""
+        self._place.group.begin_push(push)
+
+    def drop_push(self) -> None:
+        """Forgets a push that has begun."""
+        self._place.group.drop_push()
+
     def exchange(self, push: Push | None, pull: Pull | None) -> Reply:
         """Pushes to all servers and pulls from all, in one round trip.
 

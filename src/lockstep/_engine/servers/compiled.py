@@ -176,9 +176,7 @@ class Programs:
         """Begins to compute an update; returns value and slots as XLA's arrays, which may not be computed yet."""
         return self._updates[key](*rates, *arrays)
 
-    def begin_updates(
-        self, keys: Sequence[str], arguments: Sequence[Sequence[Array]]
-    ) -> Sequence[Sequence[jax.Array]]:
+    def begin_updates(self, keys: Sequence[str], arguments: Sequence[Sequence[Array]]) -> Sequence[Sequence[jax.Array]]:
         """Begins to compute updates of several variables; each has its rates before its arrays."""
         return _joint(tuple(self.rule.programs[key].update for key in keys))(list(map(list, arguments)))
 

@@ -120,8 +120,7 @@ class Job:
         secret = authentication.secret_from_environment()
         agreed = agreed_of(cluster)
         local_devices.share_machine(tasks_beside(cluster, task))
-        if task.type == "ps":
-            local_devices.compute_where_called()
+        local_devices.compute_where_called()
         incarnation = secrets.token_hex(8)
         own = servers.get(str(task), chief_address if task == chief else "")
         caller = Caller(str(task), own, incarnation, agreed, secret)

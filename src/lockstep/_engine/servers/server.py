@@ -10,6 +10,7 @@ import json
 import logging
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -265,7 +266,8 @@ class SocketServerLink:
         self._messages = MessageChannel(caller, task, address, limits)
         self._frames: FrameSocket | None = None
         self._codec: ExchangeCodec | None = None
-        self._pull: Pull | None = None
+        # Of requests that have no answer yet.
+        self._pulls: deque[Pull | None] = deque()
 
     def bind(self, spec: JobSpec) -> None:
         """Sets the layout of the exchanges to come."""
@@ -274,13 +276,13 @@ class SocketServerLink:
     def send(self, push: Push | None, pull: Pull | None, seconds: float) -> None:
         """Sends a request."""
         assert self._codec is not None
-        self._pull = pull
         try:
             if self._frames is None:
                 frames = self._caller.connect(self.task, self._address, 1.0)
                 frames.settimeout(self._limits.silence)
                 self._frames = frames
             self._frames.send(self._codec.encode_request(push, pull, seconds))
+            self._pulls.append(pull)
         except BaseException as error:
             self.disconnect()
             if isinstance(error, OSError) or not isinstance(error, Exception):
@@ -288,10 +290,11 @@ class SocketServerLink:
             raise ConnectionError(str(error)) from error
 
     def receive(self) -> Reply:
-        """Returns the answer."""
+        """Returns the answer to the oldest request that has none yet."""
         assert self._codec is not None
         if self._frames is None:
             raise ConnectionError("it has hung up")
+        pull = self._pulls.popleft()
         try:
             kind, first, size = self._frames.read_header_of_answer()
             data = self._frames.read(first)
@@ -304,7 +307,7 @@ class SocketServerLink:
                 raise ConnectionError(text)
             if kind != REPLY:
                 raise ProtocolError(f"a frame of kind {kind}")
-            return self._codec.decode_reply(data, size, self._pull, self._frames.read_into)
+            return self._codec.decode_reply(data, size, pull, self._frames.read_into)
         except BaseException:
             self.disconnect()
             raise
@@ -319,6 +322,7 @@ class SocketServerLink:
 
     def disconnect(self) -> None:
         """Closes the connection of exchanges; the next one opens another."""
+        self._pulls.clear()
         frames, self._frames = self._frames, None
         if frames is not None:
             self.heard = max(self.heard, frames.heard)
@@ -337,7 +341,7 @@ class LocalServerLink:
         self.task = task
         self.heard = 0.0
         self._service = service
-        self._request: tuple[Push | None, Pull | None, float] | None = None
+        self._requests: deque[tuple[Push | None, Pull | None, float]] = deque()
 
     def bind(self, spec: JobSpec) -> None:
         """Needs no layout."""
@@ -345,12 +349,15 @@ class LocalServerLink:
 
     def send(self, push: Push | None, pull: Pull | None, seconds: float) -> None:
         """Keeps the request for `receive`."""
-        self._request = push, pull, seconds
+        self._requests.append((push, pull, seconds))
 
     def receive(self) -> Reply:
-        """Returns the server's answer."""
-        assert self._request is not None
-        return self._service.exchange(*self._request)
+        """Returns the server's answer to the oldest request that has none yet."""
+        return self._service.exchange(*self._requests.popleft())
+
+    def disconnect(self) -> None:
+        """Forgets requests that have no answer yet."""
+        self._requests.clear()
 
     def ask(self, message: Message, seconds: float | None = None) -> Message:
         """Returns the server's answer to a message."""

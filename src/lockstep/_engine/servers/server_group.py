@@ -2,59 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from lockstep._engine.servers.connection import checked
 from lockstep._engine.servers.layout import Layout, Shard, Variable
-from lockstep._engine.servers.messages import PIECE_BYTES, Array, Message, ProtocolError, Superseded, dtype_of
+from lockstep._engine.servers.messages import PIECE_BYTES, Array, Message, Superseded, dtype_of
 from lockstep._engine.servers.requests import JobSpec, Pull, Push, Reply
+from lockstep._engine.servers.round_trips import RoundTrips, ServerLink
 from lockstep._engine.servers.rule import Rule
-from lockstep.errors import MissingTaskError
-
-# Between two attempts to reach a server that does not answer.
-_RETRY_SECONDS = 0.1
-# A pull of a version waits at most so long at the server, and is then sent again.
-_PULL_SECONDS = 5.0
-
-
-class ServerLink(Protocol):
-    """Way to one server.
-
-    Attributes:
-        task: The server's name.
-        heard: When its last sign of life came before the answer to an exchange, by the monotonic clock; 0 for none.
-    """
-
-    task: str
-    heard: float
-
-    def bind(self, spec: JobSpec) -> None:
-        """Sets the layout by which exchanges are encoded."""
-        ...
-
-    def send(self, push: Push | None, pull: Pull | None, seconds: float) -> None:
-        """Sends what `receive` returns the answer to; `OSError` if the server cannot be reached."""
-        ...
-
-    def receive(self) -> Reply:
-        """Returns the answer to what was sent last; `OSError` if the connection breaks."""
-        ...
-
-    def ask(self, message: Message, seconds: float | None = None) -> Message:
-        """Returns the answer to a message, sent again while the server cannot be reached."""
-        ...
-
-    def close(self) -> None:
-        """Closes all connections."""
-        ...
-
-
-class _SharesMissing(TimeoutError):
-    """Error of a server that has answered, and waits for shares of other workers."""
 
 
 class ServerGroup:
@@ -62,13 +20,14 @@ class ServerGroup:
 
     Args:
         links: The ways to the servers, in their order.
-        check: Called between attempts to reach a server, with its name and the seconds since it answered last; raises
-            what ends the wait.
+        check: As of `RoundTrips`.
     """
 
     def __init__(self, links: Sequence[ServerLink], check: Callable[[str, float, int], None]) -> None:
         self.links = tuple(links)
-        self._check = check
+        self._trips = RoundTrips(self.links, check)
+        # The push that has begun, and its part of each server.
+        self._begun: tuple[Push, Sequence[Push]] | None = None
         self.spec: JobSpec | None = None
         self._variables: dict[str, Variable] = {}
         # By table: the ids that were divided last, which are pulled first and pushed then, and where they lie.
@@ -89,6 +48,17 @@ class ServerGroup:
         for link in self.links:
             link.bind(spec)
 
+    def begin_push(self, push: Push) -> None:
+        """Sends a push that the next `exchange` is given with a pull: servers apply it meanwhile."""
+        pushes = [self._part_of_push(push, n) for n in range(len(self.links))]
+        self._begun = push, pushes
+        self._trips.begin(pushes)
+
+    def drop_push(self) -> None:
+        """Forgets a push that has begun."""
+        self._begun = None
+        self._trips.drop()
+
     def exchange(self, push: Push | None, pull: Pull | None, limit: float) -> Reply:
         """Pushes to all servers and pulls from all, in one round trip to each, at the same time.
 
@@ -98,26 +68,16 @@ class ServerGroup:
             Superseded: If a server is of another generation.
             MissingTaskError: If a server does not answer for good, or not within `limit` seconds.
         """
-        # Of the pushed rows first, which were pulled by the exchange before.
-        pushes = [self._part_of_push(push, n) for n in range(len(self.links))]
-        pulls = [self._part_of_pull(pull, n) for n in range(len(self.links))]
-        requests = dict(enumerate(zip(pushes, pulls, strict=True)))
-        replies: dict[int, Reply] = {}
+        numbers = range(len(self.links))
+        pushes: Sequence[Push | None] = [None] * len(self.links)
+        if push is not None and self._begun is not None and self._begun[0] is push:
+            pushes, self._begun = self._begun[1], None
+        elif push is not None:
+            # Of the pushed rows first, which were pulled by the exchange before.
+            pushes = [self._part_of_push(push, n) for n in numbers]
+        pulls = [self._part_of_pull(pull, n) for n in numbers]
         generation = (push or pull or Pull(0)).generation
-        began = time.monotonic()
-        while waiting := [n for n in requests if n not in replies]:
-            failed = self._try(waiting, requests, replies)
-            for number, error in failed.items():
-                # A server that is busy is not one that cannot be reached; one that waits for other tasks is not busy.
-                since = began if isinstance(error, _SharesMissing) else max(began, self.links[number].heard)
-                seconds = time.monotonic() - since
-                if seconds > limit:
-                    raise MissingTaskError(
-                        f"{self.links[number].task} must answer within {limit:g} s. It does not: {error}"
-                    ) from error
-                self._check(self.links[number].task, seconds, generation)
-            if failed:
-                time.sleep(_RETRY_SECONDS)
+        replies = self._trips.run(pushes, pulls, generation, limit)
         if pull is not None and any(reply.status == "late" for reply in replies.values()):
             # Another worker has computed this share: the lease is of no use any more.
             return Reply(min(reply.version for reply in replies.values()), status="late")
@@ -214,48 +174,13 @@ class ServerGroup:
             raise Superseded(f"{link.task} has no state")
         return checked(answer, link.task) if refusals else answer
 
-    def _try(
-        self,
-        waiting: Sequence[int],
-        requests: dict[int, tuple[Push | None, Pull | None]],
-        replies: dict[int, Reply],
-    ) -> dict[int, Exception]:
-        """Sends to all servers, then receives from all; returns those that have failed."""
-        failed: dict[int, Exception] = {}
-        for number in waiting:
-            try:
-                self.links[number].send(*requests[number], _PULL_SECONDS)
-            except (OSError, ProtocolError) as error:
-                failed[number] = error
-        # Every answer is received, also after a failure: else it would be taken for that to the next request.
-        superseded = ""
-        for number in waiting:
-            if number in failed:
-                continue
-            try:
-                reply = self.links[number].receive()
-            except (OSError, ProtocolError) as error:
-                failed[number] = error
-                continue
-            if reply.status == "superseded":
-                superseded = self.links[number].task
-            elif reply.status == "waiting":
-                failed[number] = _SharesMissing(f"it waits for shares {list(reply.missing)} of other workers")
-            else:
-                replies[number] = reply
-        if superseded:
-            raise Superseded(f"{superseded} is of another generation")
-        return failed
-
     def _split(self, name: str, ids: Array) -> list[tuple[Any, Array]]:
         known = self._splits.get(name)
         if known is None or known[0] is not ids:
             known = self._splits[name] = ids, self.layout.split_rows(name, ids)
         return known[1]
 
-    def _part_of_push(self, push: Push | None, server: int) -> Push | None:
-        if push is None:
-            return None
+    def _part_of_push(self, push: Push, server: int) -> Push:
         rows: dict[str, tuple[Array, Array]] = {}
         for name, (ids, gradients) in push.rows.items():
             positions, own = self._split(name, ids)[server]

@@ -1,4 +1,4 @@
-"""A task's round trips for tickets: in asynchronous training the push of one travels with the pull of the next."""
+"""A task's round trips for tickets: in asynchronous training the push of one goes ahead of the pull of the next."""
 
 from __future__ import annotations
 
@@ -75,10 +75,12 @@ class TicketExchange:
         return reply
 
     def push(self, lease: Lease, push: Push, report: Report) -> None:
-        """Pushes what a ticket came to, with the next pull or `flush`; at once in synchronous training."""
+        """Pushes what a ticket came to; `flush` or the next pull, or in synchronous training this, has the answer."""
         self._pending = lease, push, report
         if self._is_synchronous:
             self.flush()
+        else:
+            self._call.begin_push(push)
 
     def flush(self) -> None:
         """Pushes what is computed, and reports it."""
@@ -89,6 +91,7 @@ class TicketExchange:
     def drop(self) -> None:
         """Forgets what was computed for a state that servers have left."""
         self._pending, self.version = None, -1
+        self._call.drop_push()
 
     def _finish(self, lease: Lease, report: Report, reply: Reply) -> None:
         self._pending = None

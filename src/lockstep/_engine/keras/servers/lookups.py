@@ -169,8 +169,8 @@ def needed_rows(rows: int, lookups: Sequence[Array]) -> Needed:
 def _unique(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns int64 ids in order, each once, and int32 where each of the given ones is among them.
 
-    As `np.unique`, in a fourth of its time for 6,656 int32 ids (41 us): each id is sorted together with its place, as
-    one number, which NumPy sorts with the processor's wide instructions.
+    As `np.unique`: each id is sorted together with its place, as one number. For 6,656 int32 ids that takes 41 us,
+    where `argsort` and what follows it take 69.
     """
     ordered = ids.astype(np.int64)
     if ids.itemsize > 4 and ids.size and (int(ids.min()) < -_INT32 or int(ids.max()) >= _INT32):

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
 import numpy as np
 
 from lockstep._engine.input.samples import Sample
 from lockstep._engine.keras.servers.held import HeldModel
 from lockstep._engine.keras.servers.lookups import Needed
 from lockstep._engine.keras.servers.ticket_program import Inputs, Plan, TicketProgram
+from lockstep._engine.runtime.progress import is_done
 from lockstep._engine.servers.batch_shares import seeds_for, share_of
 from lockstep._engine.servers.call import Call
 from lockstep._engine.servers.requests import Push, Reply
@@ -75,8 +77,9 @@ class _Running:
 class TicketClient:
     """Computes tickets of one call.
 
-    XLA computes a step while the next lease, its batch and the ids of its rows are made ready: what follows a step is
-    done when the next one has come as far as its pull, or by `flush`.
+    Gradients are pushed as soon as they are computed: servers apply them while the next lease, its batch and the ids
+    of its rows are made ready. Where XLA computes beside this thread it does so meanwhile, and gradients are pushed
+    when the next ticket has come as far as its pull, or by `flush`.
 
     Args:
         call: The call.
@@ -106,7 +109,7 @@ class TicketClient:
         self._logs_are_metrics: bool | None = None
 
     def compute(self, lease: Lease, batch: Batch) -> None:
-        """Begins to compute a ticket's share; its push goes with the next pull, or with `flush`.
+        """Begins to compute a ticket's share; what servers say to its push is received by the next pull, or `flush`.
 
         In synchronous training it returns after the push. The lease goes back if other workers have computed the share
         meanwhile.
@@ -130,9 +133,9 @@ class TicketClient:
         if reply is None:
             return
         inputs = self._inputs(lease, plan, self._windows(needed, reply))
-        self._running = _Running(lease, batch, weight, needed, program(plan, part, needed, inputs))
-        if self.training.is_synchronous:
-            self.flush()
+        self._running = running = _Running(lease, batch, weight, needed, program(plan, part, needed, inputs))
+        if self.training.is_synchronous or all(map(is_done, jax.tree.leaves(running.results))):
+            self._finish()
 
     def begin_epoch(self, facts: Mapping[str, Any]) -> None:
         """Begins an epoch, whose random numbers are those of steps after its "first_ticket"."""
