@@ -89,11 +89,15 @@ class Training:
         """Trains, and leaves a report of that in the model_dir; returns the global step at the end."""
         runtime, request = self._runtime, self._request
         account, task = runtime.preemption.progress, runtime.tasks[runtime.process]
-        about = {"max_steps": request.max_steps or "", "steps": request.steps or "", "replicas": self._replicas.count}
+        about = {"max_steps": request.max_steps or "", "steps": request.steps or "", **self._about()}
         with recording(
             account, task, self._core.model_dir, "Estimator.train", about, is_chief=runtime.is_chief
         ) as self._recorder:
             return self._train()
+
+    def _about(self) -> dict[str, Any]:
+        """Returns who computes a step, for the report of the run."""
+        return {"replicas": self._replicas.count}
 
     def _train(self) -> int:
         runtime, timeout = self._runtime, self._config.session_creation_timeout_secs

@@ -17,6 +17,7 @@ import numpy as np
 
 from lockstep import estimator
 from lockstep.estimator import train
+from lockstep.estimator._servers.closing import ClosingStep
 
 STEPS, HELD_AT = 40, 25
 OPTIMIZER = sys.argv[-1]
@@ -73,13 +74,30 @@ class Dying(estimator.SessionRunHook):
         self._mark = mark
 
     def before_run(self, run_context: Any) -> None:
-        if int(run_context.session.run("global_step")) >= HELD_AT and not self._mark.exists():
-            self._mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+        if int(run_context.session.run("global_step")) >= HELD_AT:
+            _die_once(self._mark)
+
+
+def _die_once(mark: Path) -> None:
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_in_closing(mark: Path, held: Path) -> None:
+    """Has this task be killed once, while it closes a round, after the chief was held."""
+    close = ClosingStep.__call__
+
+    def closing(self: ClosingStep, *arguments: Any) -> Any:
+        if held.exists():
+            _die_once(mark)
+        return close(self, *arguments)
+
+    ClosingStep.__call__ = closing
 
 
 def main() -> None:
-    folder, waits = Path(sys.argv[1]), sys.argv[2] in ("waits", "dies")
+    folder, waits = Path(sys.argv[1]), sys.argv[2] != "goes on"
     task = ls.cluster_resolver.TFConfigClusterResolver()
     (folder / f"{task.task_type} {task.task_id}.pid").write_text(str(os.getpid()))
     strategy = ls.distribute.ParameterServerStrategy(mode="sync", replicas=3 if OPTIMIZER == "shares" else 1)
@@ -90,6 +108,8 @@ def main() -> None:
     hooks: list[estimator.SessionRunHook] = [Held(folder, waits)] if strategy.is_chief else []
     if sys.argv[2] == "dies" and task.task_type == "worker" and not strategy.is_chief:
         hooks = [Dying(folder / "has died")]
+    if sys.argv[2] == "dies in closing" and task.task_type == "worker" and not strategy.is_chief:
+        die_in_closing(folder / "has died", folder / "held")
     spec = estimator.TrainSpec(input_fn, max_steps=STEPS, hooks=hooks)
     estimator.train_and_evaluate(made, spec, estimator.EvalSpec(input_fn, steps=1, throttle_secs=600))
 

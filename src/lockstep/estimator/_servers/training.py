@@ -69,6 +69,9 @@ class ServersTraining(Training):
                 _log.warning("%s. Training goes back to the last checkpoint.", lost)
                 self._restart()
 
+    def _about(self) -> dict[str, Any]:
+        return self._options.about()
+
     def _restart(self) -> None:
         super().__init__(self._core, self._request, self._replicas, is_distributed=False)
 

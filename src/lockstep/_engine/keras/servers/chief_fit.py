@@ -21,6 +21,12 @@ class ServersFit(ModelFit):
 
     training: ChiefTraining
 
+    def about(self) -> dict[str, Any]:
+        """Returns facts of the call, for the report of the run."""
+        servers = self.owned.servers
+        assert servers is not None
+        return {**super().about(), **servers.about()}
+
     def listener(self, epoch: int, recovery: Recovery) -> EpochListener:
         """Returns the listener to the steps of an epoch, which other tasks learn of."""
         listener = TrainListener(self.model, self.callbacks, self.owned, recovery)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lockstep._engine.keras.servers.tables import Table, TablePolicy, demand_small
 from lockstep._engine.servers.job import Job
@@ -75,3 +75,7 @@ class ServerOptions:
     def is_synchronous(self) -> bool:
         """Returns whether every update waits for all shares of its batch."""
         return self.mode == "sync"
+
+    def about(self) -> dict[str, Any]:
+        """Returns how models train, for the report of a run."""
+        return {"replicas": self.shares, "parameter servers": self.job.num_servers, "updates": self.mode}
