@@ -31,6 +31,7 @@ print(json.dumps([{"platform": d.platform, "kind": d.device_kind, "memory": memo
 # All that lockstep reads, for the user to set or for a launcher.
 # fmt: off
 VARIABLES = frozenset({
+    "LOCKSTEP_BIND_CORES",
     "LOCKSTEP_CACHE_DIR", "LOCKSTEP_CHECK_COMPILED", "LOCKSTEP_CLOSE_COLLECTIVES", "LOCKSTEP_CLUSTER_SECRET",
     "LOCKSTEP_CLUSTER_SECRET_FILE", "LOCKSTEP_COMPARE_DATA", "LOCKSTEP_COMPILE_TIMEOUT", "LOCKSTEP_DATA_DIR",
     "LOCKSTEP_DOCS_URL",

@@ -81,6 +81,11 @@ def test_tasks_on_one_host_are_counted(own: str | None, others: list[str | None]
     assert addresses.count_on_host(own, [own, *others]) == count
 
 
+def test_tasks_on_one_host_are_numbered() -> None:
+    known = ["a:1", "b:1", "a:2", None, "a:3"]
+    assert [addresses.place_on_host(own, known) for own in known] == [(0, 3), (0, 1), (1, 3), (0, 1), (2, 3)]
+
+
 @pytest.mark.parametrize("ip", ["127.0.0.1", "::1"])
 def test_an_ip_address_resolves_to_itself(ip: str) -> None:
     (found,) = addresses.resolve(addresses.join_host(ip, 5), "worker 0", waiting())

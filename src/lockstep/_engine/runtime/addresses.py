@@ -52,6 +52,17 @@ def count_on_host(own: str | None, addresses: Sequence[str | None]) -> int:
     return max(1, sum(address is not None and address.rpartition(":")[0] == host for address in addresses))
 
 
+def place_on_host(own: str | None, addresses: Sequence[str | None]) -> tuple[int, int]:
+    """Returns a task's number among those that have its host in their addresses, and how many these are.
+
+    Args:
+        own: The task's address; `None` if it is not known.
+        addresses: Those of all tasks, in their order; each differs from the others.
+    """
+    count = count_on_host(own, addresses)
+    return (count_on_host(own, addresses[: addresses.index(own) + 1]) - 1 if count > 1 else 0), count
+
+
 def join_host(ip: str, port: int) -> str:
     """Formats an IP address and a port as "ip:port", IPv6 in brackets."""
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"

@@ -12,6 +12,7 @@ from typing import Any
 from lockstep._engine.runtime import (
     addresses,
     authentication,
+    core_binding,
     environment,
     failure,
     fingerprint,
@@ -76,7 +77,9 @@ def join(cluster: ClusterSpec, task: Task, peer_seconds: float | None = None) ->
     process = tasks.index(task)
     hello = {"task": names[process], "cluster": cluster.as_dict(), "versions": fingerprint.installed_versions()}
     local_devices.prepare_thread_pool()
-    local_devices.share_machine(addresses.count_on_host(known[process], known))
+    number, count = addresses.place_on_host(known[process], known)
+    local_devices.share_machine(count)
+    core_binding.bind_to_part(number, count)
     _joined_at = where
     liveness = LivenessSockets()
     with contextlib.ExitStack() as arriving:

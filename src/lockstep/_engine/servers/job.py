@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep._engine.runtime import authentication, environment, failure, local_devices, progress
+from lockstep._engine.runtime import authentication, core_binding, environment, failure, local_devices, progress
 from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.runtime.rendezvous import Roster
 from lockstep._engine.servers.call import Call
@@ -21,7 +21,7 @@ from lockstep._engine.servers.chief_call import ChiefCall
 from lockstep._engine.servers.connection import Caller, Listener, MessageChannel
 from lockstep._engine.servers.coordinator import Coordinator
 from lockstep._engine.servers.coordinator_service import CoordinatorService, LocalChannel
-from lockstep._engine.servers.job_cluster import agreed_of, chief_of, tasks_beside
+from lockstep._engine.servers.job_cluster import agreed_of, chief_of, place_beside, tasks_beside
 from lockstep._engine.servers.messages import Message, Superseded
 from lockstep._engine.servers.place import Channel, Place
 from lockstep._engine.servers.reachability import Reachability
@@ -121,6 +121,7 @@ class Job:
         agreed = agreed_of(cluster)
         local_devices.share_machine(tasks_beside(cluster, task))
         local_devices.compute_where_called()
+        core_binding.bind_to_part(*place_beside(cluster, task))
         incarnation = secrets.token_hex(8)
         own = servers.get(str(task), chief_address if task == chief else "")
         caller = Caller(str(task), own, incarnation, agreed, secret)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from lockstep._engine.runtime import addresses
@@ -26,10 +27,20 @@ def agreed_of(cluster: ClusterSpec) -> dict[str, Any]:
 
 def tasks_beside(cluster: ClusterSpec, task: Task) -> int:
     """Returns how many tasks that train have this task's host in their addresses, this one included."""
-    found = {
+    found = _addresses(cluster, ("evaluator",))
+    return addresses.count_on_host(found.get(task), list(found.values()))
+
+
+def place_beside(cluster: ClusterSpec, task: Task) -> tuple[int, int]:
+    """Returns a task's number among those that compute gradients on its host, and how many these are."""
+    found = _addresses(cluster, ("evaluator", "ps"))
+    return addresses.place_on_host(found.get(task), list(found.values()))
+
+
+def _addresses(cluster: ClusterSpec, without: Sequence[str]) -> dict[Task, str]:
+    return {
         Task(job, index): cluster.task_address(job, index)
         for job in cluster.jobs
-        if job != "evaluator"
+        if job not in without
         for index in cluster.task_indices(job)
     }
-    return addresses.count_on_host(found.get(task), list(found.values()))
