@@ -178,17 +178,18 @@ class Table:
         if self.program.movement is None:
             return
         now = self._programs.rates[self.key].stop if now is None else now
-        behind = np.flatnonzero(self._settled_by(self.pushed.take(places), now) > self.at.take(places))
+        at = self.at.take(places).astype(np.int64)
+        steps = self._settled_by(self.pushed.take(places), now) - at
+        behind = np.flatnonzero(steps > 0)
         if not behind.size:
             return
-        places = np.unique(places[behind])
-        at = self.at.take(places)
-        until = self._settled_by(self.pushed.take(places), now)
+        # A row that is there twice is computed twice, to the same values.
+        behind = behind[np.argsort(steps[behind], kind="stable")]
+        places, at, steps = places[behind], at[behind], steps[behind]
         rows = [a.take(places, axis=0) for a in self.arrays]
-        new = self._programs.replay(self.key, at.astype(np.int64), (until - at).astype(np.int64), rows)
-        for array, values in zip(self.arrays, new, strict=True):
+        for array, values in zip(self.arrays, self._programs.replay(self.key, at, steps, rows), strict=True):
             _put_rows(array, places, values)
-        self.at[places] = until
+        self.at[places] = at + steps
 
     def _settled_by(self, pushed: Array | int, now: int) -> Array:
         """Returns up to which step rows are computed step by step, whose last gradient came before step `pushed`."""

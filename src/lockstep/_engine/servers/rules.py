@@ -6,10 +6,12 @@ Source: Keras 3's optimizers as they are; each is asked, none is known by name.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import export, lax
 
@@ -20,6 +22,8 @@ from lockstep._engine.servers.tracing import Constraint, Split, Trace, is_hyper,
 from lockstep._types import Array, Optimizer
 from lockstep.errors import UnsupportedError
 
+# Rows of at most so many elements are replayed with the rows as the last axis.
+_NARROW = 16
 _INNER = "loss scaling has one scale for all variables, that every worker would have to agree on at each step"
 
 
@@ -153,7 +157,7 @@ def export_program(form: Form, trace: Trace, lazy: bool) -> tuple[str, Program]:
         parts = split(_scalars_as_slots(trace))
         assert parts is not None
     movement = None if lazy else movement_of(trace, parts)
-    replay = None if movement is None else _export(_replay(parts), _replay_arguments(trace, parts))
+    replay = None if movement is None else _export(_replay(parts, trace.shape[1:]), _replay_arguments(trace, parts))
     scalars = [jax.ShapeDtypeStruct((), a.dtype) for a in trace.arguments()[: 1 + trace.hyper + len(trace.scalars)]]
     # A flat program's slots have the variable's shape, whatever it is; those of a whole one have their own.
     slots = trace.slots if form == "whole" else tuple(_any_shape(s) for s in trace.slots)
@@ -213,24 +217,30 @@ def _update_arguments(form: Form, trace: Trace, parts: Split) -> list[Any]:
     return [*step, *(jax.ShapeDtypeStruct((n, *row), a.dtype) for a in arrays)]
 
 
-def _replay(parts: Split) -> Any:
+def _replay(parts: Split, row_shape: Sequence[int]) -> Any:
     """Returns the steps without gradient of rows that are behind, each row by its own number of steps."""
     count = len(parts.rates)
+    # XLA's loops over the last axis fill vectors where that is long: 1,024 rows of 16 take 64 steps of Adam in 0.8 ms
+    # with the rows as the last axis, in 2.5 with them as the first; rows of 64 in 3.7 and 1.9.
+    axis = -1 if math.prod(row_shape) <= _NARROW else 0
 
     def one(rates: Sequence[Array], arrays: Sequence[Array]) -> tuple[Array, ...]:
         rows = [a[None] for a in arrays]
         return tuple(r[0] for r in parts.update(*rates, *rows, np.zeros((), rows[0].dtype) * rows[0]))
 
     def replay(steps: Array, *arguments: Array) -> tuple[Array, ...]:
-        rates, arrays = arguments[:count], arguments[count:]
+        rates = arguments[:count]
+        arrays = tuple(jnp.moveaxis(a, 0, axis) for a in arguments[count:])
+        of_rows = [1] * arrays[0].ndim
+        of_rows[axis] = -1
 
         def body(i: Array, now: tuple[Array, ...]) -> tuple[Array, ...]:
             step = tuple(lax.dynamic_index_in_dim(r, i, 1, keepdims=False) for r in rates)
-            new = jax.vmap(one)(step, now)
-            active = (i < steps).reshape((-1, *[1] * (arrays[0].ndim - 1)))
-            return tuple(jax.numpy.where(active, a, b) for a, b in zip(new, now, strict=True))
+            new = jax.vmap(one, in_axes=(0, axis), out_axes=axis)(step, now)
+            active = (i < steps).reshape(of_rows)
+            return tuple(jnp.where(active, a, b) for a, b in zip(new, now, strict=True))
 
-        return lax.fori_loop(0, steps.max(), body, arrays)
+        return tuple(jnp.moveaxis(a, axis, 0) for a in lax.fori_loop(0, steps.max(), body, arrays))
 
     return replay
 
