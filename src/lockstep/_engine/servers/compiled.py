@@ -198,8 +198,10 @@ class Programs:
         end = steps.size
         while end:
             # Rows with nearly as many steps go together: the others would wait for the longest.
-            width = 1 << (int(steps[end - 1]) - 1).bit_length()
-            size = _size_of_group(end - int(np.searchsorted(steps, width // 2, "right")))
+            # Never for one step alone: of that XLA leaves the lookup of the rate out, and rounds Ftrl otherwise.
+            width = max(2, 1 << (int(steps[end - 1]) - 1).bit_length())
+            begin = 0 if width == 2 else int(np.searchsorted(steps, width // 2, "right"))
+            size = _size_of_group(end - begin)
             # Rows with fewer steps fill the size up.
             own = slice(max(0, end - size), end)
             count = padded(steps[own].astype(np.int32), size)
