@@ -26,7 +26,7 @@ class Client(Protocol):
         ...
 
     def compute(self, lease: Lease, batch: Batch) -> None:
-        """Computes a ticket's share; its push waits for the next ticket, or for `flush`."""
+        """Computes a ticket's share; its push may wait for the next ticket, or for `flush`."""
         ...
 
     def flush(self) -> None:

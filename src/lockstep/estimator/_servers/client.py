@@ -100,7 +100,7 @@ class TicketClient:
         self._beginning = Beginning.from_json(facts["beginning"])
 
     def compute(self, lease: Lease, batch: Data | Batches) -> None:
-        """Computes a ticket's share; its push waits for the next pull, or for `flush`.
+        """Computes a ticket's share; what servers say to its push is received by the next pull, or `flush`.
 
         The lease goes back if others have computed it meanwhile.
 
