@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,6 +51,25 @@ def test_the_first_report_of_a_process_stays(path: Path) -> None:
     _write("the cause")
     _write("a consequence", secondary=True)
     assert json.loads(path.read_text())["message"] == "the cause"
+
+
+def test_threads_that_report_at_the_same_moment(path: Path) -> None:
+    """The main thread and the heartbeat see a peer's end together: one report is written, and it is whole."""
+    for round_ in range(50):
+        start = threading.Barrier(4)
+
+        def report(length: int, start: threading.Barrier = start) -> None:
+            start.wait()
+            _write("x" * length)
+
+        threads = [threading.Thread(target=report, args=(length,)) for length in (10, 5_000, 100_000, 1_000_000)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert set(json.loads(path.read_text())["message"]) == {"x"}, round_
+        assert os.listdir(path.parent) == ["error.json"]
+        path.unlink()
 
 
 def test_nobody_asks_for_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
