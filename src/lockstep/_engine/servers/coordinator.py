@@ -54,7 +54,7 @@ class Coordinator:
                 self.state.current.result = Message("result", {"result": None})
             self.state.calls.append(CallRecord(len(self.state.calls), kind, facts))
             self.state.current.book = TicketBook(generation=self.state.generation)
-            self.state.changed.notify_all()
+            self.state.notify()
             return len(self.state.calls) - 1
 
     def open(
@@ -66,7 +66,7 @@ class Coordinator:
             call.opened = opened
             call.book = TicketBook(shares, staleness, closes=closes)
             call.book.roll_back(first_ticket, self.state.generation)
-            self.state.changed.notify_all()
+            self.state.notify()
 
     def begin_epoch(self, epoch: int, first_batch: int, batches: int | None, extra: Any) -> Epoch:
         """Begins an epoch for all tasks."""
@@ -76,7 +76,7 @@ class Coordinator:
             serial = 0 if call.epoch is None else call.epoch.serial + 1
             ticket = call.book.begin_epoch(epoch, first_batch, batches)
             call.epoch = Epoch(epoch, first_batch, batches, ticket, extra, serial, self.state.generation)
-            self.state.changed.notify_all()
+            self.state.notify()
             return call.epoch
 
     def end_epoch(self, batches: int) -> None:
@@ -85,14 +85,14 @@ class Coordinator:
             call = self.state.current
             if call.epoch is not None:
                 call.book.exhausted(call.epoch.epoch, batches)
-            self.state.changed.notify_all()
+            self.state.notify()
 
     def release(self, until: int, hyper: Mapping[str, float]) -> None:
         """Allows tickets below `until` to be leased."""
         with self.state.changed:
             self._check()
             self.state.current.book.release(until, hyper)
-            self.state.changed.notify_all()
+            self.state.tickets.notify_all()
 
     def try_lease(self, task: str, first: int, last: int | None) -> Lease | None:
         """Leases a share to the chief itself, or returns `None`."""
@@ -124,7 +124,7 @@ class Coordinator:
                 left = end - self.state.clock()
                 if left <= 0:
                     return None
-                self.state.changed.wait(min(left, ANSWER_SECONDS))
+                self.state.tickets.wait(min(left, ANSWER_SECONDS))
 
     def is_quiet(self, step: int) -> bool:
         """Returns whether a cut can be made before ticket `step`."""
@@ -146,7 +146,7 @@ class Coordinator:
             call.book.roll_back(ticket, generation)
             call.book.is_paused = False
             call.reports.clear()
-            self.state.changed.notify_all()
+            self.state.notify()
 
     def end(self, result: Message) -> None:
         """Ends the current call with the result that all tasks return."""
@@ -154,13 +154,13 @@ class Coordinator:
             call = self.state.current
             call.result = result
             call.reports.clear()
-            self.state.changed.notify_all()
+            self.state.notify()
 
     def end_job(self) -> None:
         """Notes that the chief's program has ended: nobody waits for another call."""
         with self.state.changed:
             self.state.has_ended = True
-            self.state.changed.notify_all()
+            self.state.notify()
 
     def check(self) -> None:
         """Raises what ends the chief's call: see `wait`."""

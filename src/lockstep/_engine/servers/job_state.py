@@ -67,14 +67,16 @@ class CallRecord:
 
 
 class JobState:
-    """The state of a job. Whoever reads or changes it holds `changed`, and notifies it of changes.
+    """The state of a job. Whoever reads or changes it holds `changed`, and calls `notify` after a change.
 
     Args:
         clock: Returns seconds.
 
     Attributes:
         id: Differs for each process that is the chief: by it tasks see that it was started again.
-        changed: The lock, and the condition that waits end with.
+        changed: The lock, and the condition that ends waits for calls, epochs and tasks.
+        tickets: The condition of the same lock that ends waits for tickets. Those change several times a step, which
+            must not wake whoever waits for the end of the call.
         clock: Returns seconds.
         generation: The generation of the servers' state.
         calls: The calls so far.
@@ -84,7 +86,8 @@ class JobState:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.id = secrets.token_hex(8)
-        self.changed = threading.Condition()
+        lock = threading.RLock()
+        self.changed, self.tickets = threading.Condition(lock), threading.Condition(lock)
         self.clock = clock
         self.generation = 0
         self.calls: list[CallRecord] = []
@@ -99,12 +102,17 @@ class JobState:
     def end_by(self, error: LockstepError) -> None:
         """Ends the job with an error, unless another has come first."""
         self.error = self.error or error
+        self.notify()
+
+    def notify(self) -> None:
+        """Ends all waits, after a change of anything but tickets alone, of which `tickets` is notified."""
         self.changed.notify_all()
+        self.tickets.notify_all()
 
     def note_done(self, call: CallRecord, task: str, generation: int, ticket: int, share: int, report: Report) -> bool:
         """Notes a share that is done, and what its task reports; returns whether it counts."""
         counts = call.book.done(task, generation, ticket, share, self.clock())
         if counts:
             call.reports.setdefault(ticket, {})[share] = {name: np.asarray(value) for name, value in report.items()}
-            self.changed.notify_all()
+            self.tickets.notify_all()
         return counts

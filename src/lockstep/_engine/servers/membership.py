@@ -85,7 +85,7 @@ class Membership:
             # Leases go on once all servers are there, and none of them has lost its state.
             if state.calls and not self._empty and not self.missing_servers():
                 state.current.book.is_paused = False
-            state.changed.notify_all()
+            state.notify()
             _log.info("%s is there", task)
             return self._connections
 
@@ -103,7 +103,7 @@ class Membership:
                     _log.warning("%s has gone; its %d open batches are given to others.", task, count)
                 if task in self._servers:
                     book.is_paused = True
-            state.changed.notify_all()
+            state.notify()
 
     def disconnect(self, task: str) -> None:
         """Closes the connection of a task that has given no sign of life."""

@@ -58,13 +58,14 @@ class TaskRequests:
                 return Message("error", {"error": "PeerError", "message": str(state.error)})
             return handler(task, message)
 
-    def _wait_until(self, message: Message, is_ready: Callable[[], bool]) -> bool:
+    def _wait_until(self, message: Message, is_ready: Callable[[], bool], for_tickets: bool = False) -> bool:
+        changed = self._state.tickets if for_tickets else self._state.changed
         end = self._state.clock() + min(float(message.facts.get("seconds", 0.0)), ANSWER_SECONDS)
         while not is_ready():
             left = end - self._state.clock()
             if left <= 0 or self._state.error is not None:
                 return False
-            self._state.changed.wait(left)
+            changed.wait(left)
         return True
 
     def _call_of(self, message: Message) -> CallRecord | None:
@@ -149,7 +150,7 @@ class TaskRequests:
                 lease = call.book.lease(task, self._state.clock(), first, last)
             return lease is not None
 
-        self._wait_until(message, is_ready)
+        self._wait_until(message, is_ready, for_tickets=True)
         if lease is None:
             return self._answer(call, "none")
         most, tasks = int(message.facts.get("most", 1)) - 1, self._members.count_computing()
@@ -170,14 +171,14 @@ class TaskRequests:
                     failure.mark_agreed(error)
                     self._state.end_by(error)
                     return Message("error", {"error": "MismatchError", "message": str(error)})
-            self._state.changed.notify_all()
+            self._state.notify()
         return self._answer(call, "noted")
 
     def _give_back(self, task: str, message: Message) -> Message:
         call = self._call_of(message)
         if call is not None and call is self._state.current:
             call.book.give_back(task, int(message.facts["ticket"]), int(message.facts["share"]))
-            self._state.changed.notify_all()
+            self._state.tickets.notify_all()
         return self._answer(call, "noted")
 
     def _result(self, task: str, message: Message) -> Message:
