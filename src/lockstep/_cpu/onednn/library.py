@@ -60,8 +60,13 @@ class Library:
 
     def __init__(self, path: str) -> None:
         self._functions = ctypes.CDLL(path)
+        # What returns at once keeps the interpreter lock: other threads would hold it for a switch interval each time.
+        quick = ctypes.PyDLL(path)
         # Of the OpenMP library that it was loaded with.
-        self._most_threads, self._set_threads = self._functions.omp_get_max_threads, self._functions.omp_set_num_threads
+        self._most_threads, self._set_threads = quick.omp_get_max_threads, quick.omp_set_num_threads
+        self._place, self._execute = quick.dnnl_memory_set_data_handle, self._functions.dnnl_primitive_execute
+        self._place.argtypes = (Handle, Handle)
+        self._wait = self._functions.dnnl_stream_wait
         self._functions.dnnl_version.restype = ctypes.POINTER(ctypes.c_int * 3)
         self._functions.dnnl_primitive_desc_query_md.restype = Handle
         self._functions.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
@@ -140,7 +145,7 @@ class Library:
 
     def place(self, memory: Handle, address: int) -> None:
         """Says where an array is."""
-        self._call("memory_set_data_handle", memory, Handle(address))
+        self._check("memory_set_data_handle", self._place(memory, address))
 
     @contextmanager
     def threads(self, count: int) -> Generator[None]:
@@ -155,11 +160,13 @@ class Library:
 
     def execute(self, primitive: Handle, stream: Handle, arguments: Any) -> None:
         """Executes a primitive, and waits for its end."""
-        self._call("primitive_execute", primitive, stream, len(arguments), arguments)
-        self._call("stream_wait", stream)
+        self._check("primitive_execute", self._execute(primitive, stream, len(arguments), arguments))
+        self._check("stream_wait", self._wait(stream))
 
     def _call(self, name: str, *arguments: Any) -> None:
-        status = getattr(self._functions, f"dnnl_{name}")(*arguments)
+        self._check(name, getattr(self._functions, f"dnnl_{name}")(*arguments))
+
+    def _check(self, name: str, status: int) -> None:
         if status:
             raise RuntimeError(f"oneDNN's dnnl_{name} failed with status {status}; {VARIABLE}=0 does without oneDNN.")
 

@@ -178,7 +178,9 @@ class Programs:
             clock.restart(iteration)
 
     def begin_update(self, key: str, rates: Sequence[Array], arrays: Sequence[Array]) -> Sequence[jax.Array]:
-        """Begins to compute an update; returns value and slots as XLA's arrays, which may not be computed yet."""
+        """Begins to update rows; returns value and slots as XLA's arrays, which may be flat, and not computed yet."""
+        if self.rule.programs[key].is_elementwise:
+            arrays = [a.reshape(-1) for a in arrays]
         return self._updates[key](*rates, *arrays)
 
     def begin_updates(self, keys: Sequence[str], arguments: Sequence[Sequence[Array]]) -> Sequence[Sequence[jax.Array]]:

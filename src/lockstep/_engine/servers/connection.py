@@ -32,7 +32,6 @@ from lockstep._engine.servers.messages import (
     Message,
     ProtocolError,
     decode,
-    encode,
 )
 from lockstep.errors import ArgumentError, JoinError, MismatchError, MissingTaskError, PeerError
 
@@ -278,91 +277,6 @@ class Caller:
         if (tls := tls_context(server_side=False)) is not None:
             sock = tls.wrap_socket(sock)
         return FrameSocket(sock)
-
-
-class MessageChannel:
-    """Connection on which one task asks another: connects when it is needed, and again when it is lost.
-
-    Args:
-        caller: This task.
-        task: The other task's name.
-        address: Its address.
-        limits: For the connection (`join`) and for an answer (`silence`).
-    """
-
-    def __init__(self, caller: Caller, task: str, address: str, limits: Limits) -> None:
-        self._caller, self.task, self.address, self._limits = caller, task, address, limits
-        self._frames: FrameSocket | None = None
-        self._asking = threading.Lock()
-        # Beats are sent between requests; a frame must not be cut in two.
-        self._sending = threading.Lock()
-        self._is_closed = False
-
-    def ask(self, message: Message, seconds: float | None = None) -> Message:
-        """Sends a request and returns the answer; sends it again on a new connection if this one breaks.
-
-        An answer may take as long as it does, with signs of life before it.
-
-        Raises:
-            MissingTaskError: If the other task cannot be reached for `seconds`, `LOCKSTEP_JOIN_TIMEOUT` by default,
-                from its last sign of life on.
-            PeerError: If it refuses the request.
-        """
-        with self._asking:
-            deadline = Deadline(self._limits.join if seconds is None else seconds)
-            while True:
-                began = time.monotonic()
-                try:
-                    return self._ask_once(message, deadline)
-                except (OSError, ProtocolError, PeerError) as error:
-                    frames = self._frames
-                    if frames is not None and frames.heard > began:
-                        deadline = Deadline(deadline.seconds)  # It was alive, and has the time to come back.
-                    self.disconnect()
-                    if self._is_closed or not deadline.can_retry:
-                        raise MissingTaskError(
-                            f"{self.task} ({self.address}) must answer within {deadline.seconds:g} s "
-                            f"(LOCKSTEP_JOIN_TIMEOUT). It does not: {error}. Start it, or look at the network between "
-                            "the machines."
-                        ) from error
-                    deadline.pause()
-
-    def beat(self) -> None:
-        """Sends a sign of life, if there is a connection."""
-        frames = self._frames
-        if frames is None or not self._sending.acquire(blocking=False):
-            return  # What is being sent is a sign of life, too.
-        try:
-            frames.send([BEAT_FRAME])
-        except OSError:
-            return  # The next request connects again.
-        finally:
-            self._sending.release()
-
-    def disconnect(self) -> None:
-        """Closes the connection; the next request opens another."""
-        frames, self._frames = self._frames, None
-        if frames is not None:
-            frames.close()
-
-    def close(self) -> None:
-        """Closes the channel; a request that is under way fails."""
-        self._is_closed = True
-        self.disconnect()
-
-    def frames(self, deadline: Deadline) -> FrameSocket:
-        """Returns the connection, made if there is none."""
-        if self._frames is None:
-            frames = self._caller.connect(self.task, self.address, max(deadline.left, 0.01))
-            frames.settimeout(self._limits.silence)
-            self._frames = frames
-        return self._frames
-
-    def _ask_once(self, message: Message, deadline: Deadline) -> Message:
-        frames = self.frames(deadline)
-        with self._sending:
-            frames.send(encode(message))
-        return frames.read_answer()
 
 
 def checked(answer: Message, whose: str) -> Message:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lockstep._engine.servers.connection import FrameSocket
 from lockstep._engine.servers.coordinator import Coordinator
+from lockstep._engine.servers.message_channel import Asked
 from lockstep._engine.servers.messages import BEAT, MESSAGE, Message, ProtocolError, decode, encode
 
 
@@ -17,6 +18,17 @@ class LocalChannel:
         """Returns the coordinator's answer."""
         del seconds
         return self._coordinator.requests.handle(self._task, message)
+
+    def begin(self, message: Message) -> Asked:
+        """Asks the coordinator at once."""
+        asked = Asked(message)
+        asked.answer = self.ask(message)
+        return asked
+
+    def finish(self, asked: Asked) -> Message:
+        """Returns the coordinator's answer."""
+        assert asked.answer is not None
+        return asked.answer
 
 
 class CoordinatorService:

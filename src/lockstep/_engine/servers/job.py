@@ -18,10 +18,11 @@ from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.runtime.rendezvous import Roster
 from lockstep._engine.servers.call import Call
 from lockstep._engine.servers.chief_call import ChiefCall
-from lockstep._engine.servers.connection import Caller, Listener, MessageChannel
+from lockstep._engine.servers.connection import Caller, Listener
 from lockstep._engine.servers.coordinator import Coordinator
 from lockstep._engine.servers.coordinator_service import CoordinatorService, LocalChannel
 from lockstep._engine.servers.job_cluster import agreed_of, chief_of, place_beside, tasks_beside
+from lockstep._engine.servers.message_channel import MessageChannel
 from lockstep._engine.servers.messages import Message, Superseded
 from lockstep._engine.servers.place import Channel, Place
 from lockstep._engine.servers.reachability import Reachability

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lockstep._engine.runtime.limits import Limits
+from lockstep._engine.servers.message_channel import Asked
 from lockstep._engine.servers.messages import Message
 from lockstep._engine.servers.server_group import ServerGroup
 
@@ -16,6 +17,14 @@ class Channel(Protocol):
 
     def ask(self, message: Message, seconds: float | None = None) -> Message:
         """Returns the answer to a message."""
+        ...
+
+    def begin(self, message: Message) -> Asked:
+        """Sends a message whose answer `finish` returns."""
+        ...
+
+    def finish(self, asked: Asked) -> Message:
+        """Returns the answer to a message that has begun."""
         ...
 
 

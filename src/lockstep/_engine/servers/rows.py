@@ -169,7 +169,7 @@ class Table:
         if not places.size:
             return
         for array, new in zip(self.arrays, results, strict=True):
-            _put_rows(array, places, np.asarray(new)[: places.size])
+            _put_rows(array, places, np.asarray(new).reshape(-1, *array.shape[1:])[: places.size])
         if self.program.movement:
             self.pushed[places] = self.at[places] = now + 1
 

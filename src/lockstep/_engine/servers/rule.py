@@ -62,13 +62,15 @@ class Program:
     Attributes:
         form: What may be divided.
         clock: Exported `(iteration, *hyper, *scalars) -> (*rates, *scalars)`: all that depends on the step alone.
-        update: Exported `(*rates, value, *slots, gradient) -> (value, *slots)`. Flat: of shape (n,); rows: (n, *row).
+        update: Exported `(*rates, value, *slots, gradient) -> (value, *slots)`. Flat: of shape (n,); rows: (n, *row),
+            or all their elements, of shape (n,), if `is_elementwise`.
         replay: Exported `(steps, *rates, value, *slots) -> (value, *slots)` for rows that are behind: `steps` of shape
             (n,), rates (n, most steps), values (n, *row). `None` if rows without gradient do not move.
         rates: The dtypes of what the clock gives.
         slots: Arrays beside the value.
         scalars: Scalars that go on from step to step by themselves (Nadam's product).
         movement: How rows without gradient move; `None` if they do not, or are not to (`lazy`).
+        is_elementwise: Whether `update` takes rows element by element.
     """
 
     form: Form
@@ -79,6 +81,7 @@ class Program:
     slots: tuple[Slot, ...]
     scalars: tuple[Slot, ...]
     movement: Movement | None
+    is_elementwise: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,6 +172,7 @@ def _program(record: JSON) -> Program:
             tuple(map(float, movement["decays"])),
             bool(movement["follows_rate"]),
         ),
+        is_elementwise=bool(record["is_elementwise"]),
     )
 
 

@@ -170,12 +170,13 @@ def export_program(form: Form, trace: Trace, lazy: bool, element: Trace | None =
     program = Program(
         form,
         _export(parts.clock, scalars),
-        _export(_update(form, parts, trace), _update_arguments(form, trace, parts)),
+        _exported_update(form, trace, parts, element),
         replay,
         parts.rates,
         slots,
         trace.scalars,
         movement,
+        element is not None,
     )
     hashed = hashlib.sha256(f"{form} {lazy} {text_of(trace)}".encode())
     return hashed.hexdigest()[:16], program
@@ -196,6 +197,24 @@ def _scalars_as_slots(trace: Trace) -> Trace:
 
 def _any_shape(slot: Any) -> Any:
     return type(slot)(slot.name, None, slot.dtype, slot.initial)
+
+
+def _exported_update(form: Form, trace: Trace, parts: Split, element: Trace | None) -> bytes:
+    """Returns the update, element by element where the trace of one is given.
+
+    XLA's loops over short rows fill vectors badly: 4,608 rows of 16 took Adagrad 85 us, and flat ones take 43.
+    """
+    if element is not None:
+        form, trace, parts = "flat", element, _split_element(element, parts)
+    return _export(_update(form, parts, trace), _update_arguments(form, trace, parts))
+
+
+def _split_element(element: Trace, of_row: Split) -> Split:
+    """Returns the parts of the update of an element, which has the clock of that of a row."""
+    parts = split(element)
+    assert parts is not None
+    assert parts.rates == of_row.rates, "one update, of a row and of an element"
+    return parts
 
 
 def _update(form: Form, parts: Split, trace: Trace) -> Any:
@@ -233,9 +252,7 @@ def _replay(trace: Trace, parts: Split, element: Trace | None) -> Any:
     count = len(parts.rates)
     by_element = element if element is not None and math.prod(trace.shape[1:]) <= _NARROW else None
     unit = trace if by_element is None else by_element
-    of_unit = parts if by_element is None else split(by_element)
-    assert of_unit is not None
-    assert of_unit.rates == parts.rates, "one update, of a row and of an element"
+    of_unit = parts if by_element is None else _split_element(by_element, parts)
 
     def one(rates: Sequence[Array], arrays: Sequence[Array]) -> tuple[Array, ...]:
         given = [a.reshape(unit.shape) for a in arrays]

@@ -18,8 +18,9 @@ import jax
 
 from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.servers.closures.store import PREFIX, VariableStore
-from lockstep._engine.servers.connection import Caller, FrameSocket, MessageChannel
+from lockstep._engine.servers.connection import Caller, FrameSocket
 from lockstep._engine.servers.exchange import ExchangeCodec
+from lockstep._engine.servers.message_channel import MessageChannel
 from lockstep._engine.servers.messages import (
     BEAT,
     EXCHANGE,

@@ -12,9 +12,10 @@ from lockstep._engine.runtime import authentication
 from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.servers.closures.dispatch import Ask
 from lockstep._engine.servers.closures.placement import Partition
-from lockstep._engine.servers.connection import Caller, MessageChannel
+from lockstep._engine.servers.connection import Caller
 from lockstep._engine.servers.job import Job
 from lockstep._engine.servers.job_cluster import agreed_of
+from lockstep._engine.servers.message_channel import MessageChannel
 from lockstep._engine.servers.messages import Message
 from lockstep.cluster_resolver import ClusterSpec
 from lockstep.errors import ArgumentError, UnsupportedError

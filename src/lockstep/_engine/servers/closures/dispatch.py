@@ -13,7 +13,8 @@ from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.servers.closures.plan import Plan
 from lockstep._engine.servers.closures.queue import Closure, ClosureQueue
 from lockstep._engine.servers.closures.store import PREFIX
-from lockstep._engine.servers.connection import Caller, MessageChannel, checked
+from lockstep._engine.servers.connection import Caller, checked
+from lockstep._engine.servers.message_channel import MessageChannel
 from lockstep._engine.servers.messages import Message
 from lockstep._types import Array
 from lockstep.errors import LockstepError, MissingTaskError, PeerError
