@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from lockstep._engine.servers import round_trips
 from lockstep._engine.servers.messages import Message, Superseded
-from lockstep._engine.servers.requests import JobSpec, Pull, Push, Reply
+from lockstep._engine.servers.replies import Replies
+from lockstep._engine.servers.requests import JobSpec, Pull, Push, Reply, Request
 from lockstep._engine.servers.round_trips import RoundTrips
 from lockstep.errors import MissingTaskError
 
@@ -49,17 +50,24 @@ class FlakyLink:
     def close(self) -> None:
         self.disconnect()
 
+    def __post_init__(self) -> None:
+        self.disconnect()
+
     def disconnect(self) -> None:
         self._answers.clear()
+        self._is_broken = False
+        self._replies = Replies(self._answer)
 
-    def send(self, push: Push | None, pull: Pull | None, seconds: float) -> None:
-        del seconds
+    def send(self, request: Request) -> None:
         fault = self.faults.popleft() if self.faults else FINE
         if fault == LOST:
             self.disconnect()
             raise ConnectionResetError("lost")
-        answer = self._answer(push, pull)
-        self._answers.append(answer if fault == FINE else None)
+        reply = self._replies.reply_to(request)
+        # A connection that breaks after a push ahead is noticed by the request that follows.
+        self._is_broken = self._is_broken or fault == ANSWER_LOST
+        if reply is not None:
+            self._answers.append(None if self._is_broken else reply)
 
     def receive(self) -> Reply:
         assert self._answers, "an answer is received for each request"
@@ -69,7 +77,8 @@ class FlakyLink:
             raise ConnectionResetError("the answer is lost")
         return answer
 
-    def _answer(self, push: Push | None, pull: Pull | None) -> Reply:
+    def _answer(self, push: Push | None, pull: Pull | None, seconds: float) -> Reply:
+        del seconds
         request = push or pull
         assert request is not None, "a request has a push or a pull"
         if request.generation != self.generation:

@@ -19,14 +19,14 @@ import numpy as np
 from lockstep._engine.runtime.buffers import ALIGNMENT, aligned, aligned_empty
 from lockstep._engine.servers.layout import Shard, Variable
 from lockstep._engine.servers.messages import EXCHANGE, HEADER, REPLY, Array, ProtocolError, dtype_of, view_of
-from lockstep._engine.servers.requests import JobSpec, Pull, Push, Reply, Status
+from lockstep._engine.servers.requests import JobSpec, Pull, Push, Reply, Request, Status
 
 Buffers = list[bytes | memoryview]
 Read = Callable[[memoryview], None]
 # Flags; generation of the push and of the pull; ticket, share, weight, version that the push is based on; version that
 # the dense variables must be newer than, version to wait for, seconds to wait.
 _REQUEST = struct.Struct("<B3xIIQIdqqqd")
-_PUSHES, _PULLS, _SUMS = 1, 2, 4
+_PUSHES, _PULLS, _SUMS, _AHEAD = 1, 2, 4, 8
 _REPLY = struct.Struct("<BBBxqqI")
 _STATUSES: tuple[Status, ...] = ("ok", "superseded", "late", "waiting")
 _IDS = np.dtype("<i8")
@@ -90,9 +90,11 @@ class ExchangeCodec:
         self._keeps = spec.mode == "sync"
         self._memory = aligned_empty((0,), _BYTES)
 
-    def encode_request(self, push: Push | None, pull: Pull | None, seconds: float) -> Buffers:
+    def encode_request(self, request: Request) -> Buffers:
         """Returns a request as buffers; arrays are not copied."""
+        push, pull = request.push, request.pull
         flags = (_PUSHES if push else 0) | (_PULLS if pull else 0) | (_SUMS if pull and pull.sums else 0)
+        flags |= _AHEAD if request.is_ahead else 0
         at_version = _NO_VERSION if pull is None or pull.at_version is None else pull.at_version
         header = _REQUEST.pack(
             flags,
@@ -104,7 +106,7 @@ class ExchangeCodec:
             push.based_on if push else 0,
             pull.dense_newer_than if pull else 0,
             at_version,
-            seconds,
+            request.seconds,
         )
         pushed: Mapping[str, tuple[Array, Array]] = push.rows if push else {}
         pulled: Mapping[str, Array] = pull.rows if pull else {}
@@ -121,8 +123,8 @@ class ExchangeCodec:
         arrays += [_plain(pulled[t.name], _IDS) for t in self._tables if t.name in pulled]
         return _frame(EXCHANGE, header + self._counts.pack(*counts, *present, *hyper), arrays)
 
-    def decode_request(self, first: bytes | bytearray, size: int, read: Read) -> tuple[Push | None, Pull | None, float]:
-        """Returns the push, the pull and the seconds to wait; arrays last until the next request is decoded.
+    def decode_request(self, first: bytes | bytearray, size: int, read: Read) -> Request:
+        """Returns a request; its arrays last until the next one is decoded.
 
         Raises:
             ProtocolError: If a size is not possible by the layout.
@@ -159,7 +161,7 @@ class ExchangeCodec:
         if flags & _PULLS:
             at = None if at_version == _NO_VERSION else at_version
             pull = Pull(of_pull, wanted, newer, at, bool(flags & _SUMS))
-        return push, pull, seconds
+        return Request(push, pull, seconds, bool(flags & _AHEAD))
 
     def encode_reply(self, reply: Reply, pull: Pull | None) -> Buffers:
         """Returns an answer as buffers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from lockstep._engine.servers.layout import Layout
 from lockstep._engine.servers.rule import Rule
@@ -102,6 +102,22 @@ class Pull:
     dense_newer_than: int = -1
     at_version: int | None = None
     sums: bool = False
+
+
+class Request(NamedTuple):
+    """What a worker sends a server: a push, a pull, or both.
+
+    Attributes:
+        push: The push.
+        pull: The pull. With neither of them, the reply to a push that has gone ahead is asked for.
+        seconds: How long the pull may wait for its version at the server.
+        is_ahead: Whether it is a push alone, whose reply comes with the one to the next request of the connection.
+    """
+
+    push: Push | None
+    pull: Pull | None
+    seconds: float
+    is_ahead: bool = False
 
 
 @dataclass

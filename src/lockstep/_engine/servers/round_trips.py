@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from lockstep._engine.servers.messages import Message, ProtocolError, Superseded
-from lockstep._engine.servers.requests import JobSpec, Pull, Push, Reply
+from lockstep._engine.servers.requests import JobSpec, Pull, Push, Reply, Request
 from lockstep.errors import MissingTaskError
 
 # Between two attempts to reach a server that does not answer.
@@ -32,16 +32,16 @@ class ServerLink(Protocol):
         """Sets the layout by which exchanges are encoded."""
         ...
 
-    def send(self, push: Push | None, pull: Pull | None, seconds: float) -> None:
-        """Sends what `receive` returns the answer to; `OSError` if the server cannot be reached."""
+    def send(self, request: Request) -> None:
+        """Sends what `receive` returns the reply to; `OSError` if the server cannot be reached."""
         ...
 
     def receive(self) -> Reply:
-        """Returns the answer to the oldest request that has none yet; `OSError` if the connection breaks."""
+        """Returns the reply to the oldest request that has none yet; `OSError` if the connection breaks."""
         ...
 
     def disconnect(self) -> None:
-        """Forgets requests that have no answer yet."""
+        """Forgets requests that have no reply yet."""
         ...
 
     def ask(self, message: Message, seconds: float | None = None) -> Message:
@@ -63,17 +63,17 @@ class _Begun:
 
     Attributes:
         pushes: By server.
-        unanswered: The servers that have been sent theirs, and have not answered.
-        answers: Of the others that have been.
+        sent: The servers that have been sent theirs, and reply to it with the next request.
+        replies: Of servers that have replied to it alone.
     """
 
     pushes: Sequence[Push]
-    unanswered: set[int] = field(default_factory=set[int])
-    answers: dict[int, Reply] = field(default_factory=dict[int, Reply])
+    sent: set[int] = field(default_factory=set[int])
+    replies: dict[int, Reply] = field(default_factory=dict[int, Reply])
 
-    def is_sent(self, number: int) -> bool:
-        """Returns whether a server has been sent its push, as far as is known."""
-        return number in self.unanswered or number in self.answers
+    def has_reached(self, number: int) -> bool:
+        """Returns whether a server has its push, as far as is known."""
+        return number in self.sent or number in self.replies
 
 
 class RoundTrips:
@@ -95,18 +95,18 @@ class RoundTrips:
     def begin(self, pushes: Sequence[Push]) -> None:
         """Sends a push to each server; `run` with the same ones has their answers, and sends again what was lost."""
         self._settle()
-        self._begun = _Begun(pushes)
+        self._begun = begun = _Begun(pushes)
         for number, (link, push) in enumerate(zip(self._links, pushes, strict=True)):
             try:
-                link.send(push, None, _PULL_SECONDS)
+                link.send(Request(push, None, _PULL_SECONDS, is_ahead=True))
             except (OSError, ProtocolError):
                 continue
-            self._begun.unanswered.add(number)
+            begun.sent.add(number)
 
     def drop(self) -> None:
         """Forgets pushes that have begun."""
         begun, self._begun = self._begun, None
-        for number in begun.unanswered if begun is not None else ():
+        for number in begun.sent if begun is not None else ():
             self._links[number].disconnect()
 
     def run(
@@ -119,7 +119,7 @@ class RoundTrips:
             MissingTaskError: If a server does not answer for good, or not within `limit` seconds.
         """
         if self._begun is None or self._begun.pushes is not pushes:
-            # Their answers come first on these connections.
+            # Their replies would come with those to this.
             self._settle()
             begun = _Begun([])
         else:
@@ -153,17 +153,17 @@ class RoundTrips:
         failed: dict[int, Exception] = {}
         asked: set[int] = set()
         for number in waiting:
-            push, pull = None if begun.is_sent(number) else pushes[number], pulls[number]
-            if push is None and pull is None:
+            push, pull = None if begun.has_reached(number) else pushes[number], pulls[number]
+            if push is None and pull is None and number in begun.replies:
                 continue
             try:
-                self._links[number].send(push, pull, _PULL_SECONDS)
+                self._links[number].send(Request(push, pull, _PULL_SECONDS))
                 asked.add(number)
             except (OSError, ProtocolError) as error:
-                # The connection is closed, and what was not answered before is not any more.
-                begun.unanswered.discard(number)
+                # The connection is closed, and a push that went ahead may be lost.
+                begun.sent.discard(number)
                 failed[number] = error
-        # Every answer is received, also after a failure: else it would be taken for that to the next request.
+        # Every reply is received, also after a failure: else it would be taken for that to the next request.
         superseded = ""
         for number in waiting:
             if number in failed:
@@ -171,6 +171,7 @@ class RoundTrips:
             try:
                 reply = self._receive(number, begun, number in asked)
             except (OSError, ProtocolError) as error:
+                begun.sent.discard(number)
                 failed[number] = error
                 continue
             if reply.status == "superseded":
@@ -184,28 +185,25 @@ class RoundTrips:
         return failed
 
     def _receive(self, number: int, begun: _Begun, is_asked: bool) -> Reply:
-        """Receives a server's answers: to a push that has begun, and to what it was asked now."""
-        link = self._links[number]
-        if number in begun.unanswered:
-            begun.unanswered.discard(number)
-            begun.answers[number] = link.receive()
-        of_push = begun.answers.get(number)
+        """Receives a server's reply, with what it has said to a push that went ahead."""
+        of_push = begun.replies.get(number)
         if not is_asked:
-            assert of_push is not None, "a request has a push or a pull"
+            assert of_push is not None
             return of_push
-        reply = link.receive()
+        reply = self._links[number].receive()
         if of_push is not None:
             reply.applied, reply.staleness = of_push.applied, of_push.staleness
         return reply
 
     def _settle(self) -> None:
-        """Receives the answers to pushes that have begun, for a `run` to come."""
+        """Asks for the replies to pushes that have begun, for a `run` to come."""
         begun = self._begun
         if begun is None:
             return
-        for number in sorted(begun.unanswered):
-            begun.unanswered.discard(number)
+        for number in sorted(begun.sent):
+            begun.sent.discard(number)
             try:
-                begun.answers[number] = self._links[number].receive()
+                self._links[number].send(Request(None, None, _PULL_SECONDS))
+                begun.replies[number] = self._links[number].receive()
             except (OSError, ProtocolError):
                 continue  # It is sent again.

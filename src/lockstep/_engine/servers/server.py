@@ -33,7 +33,8 @@ from lockstep._engine.servers.messages import (
     decode,
     encode,
 )
-from lockstep._engine.servers.requests import JobSpec, Pull, Push, Reply
+from lockstep._engine.servers.replies import Replies
+from lockstep._engine.servers.requests import JobSpec, Pull, Push, Reply, Request
 from lockstep._engine.servers.server_group import spec_of_message
 from lockstep._engine.servers.server_state import ServerState
 from lockstep._engine.servers.signs_of_life import Answering, SignsOfLife
@@ -149,6 +150,7 @@ class ServerService:
     def _serve(self, frames: FrameSocket, answering: Answering) -> None:
         codec: ExchangeCodec | None = None
         spec: JobSpec | None = None
+        replies = Replies(self.exchange)
         while True:
             kind, first, size = frames.read_header()
             if kind == BEAT:
@@ -169,20 +171,23 @@ class ServerService:
                 _skip(frames, first + size)
                 frames.send([_problem("superseded")])
                 continue
-            self._serve_exchange(codec, frames, answering, first, size)
+            request = codec.decode_request(frames.read(first), size, frames.read_into)
+            self._serve_exchange(request, replies, codec, frames, answering)
 
     def _serve_exchange(
-        self, codec: ExchangeCodec, frames: FrameSocket, answering: Answering, first: int, size: int
+        self, request: Request, replies: Replies, codec: ExchangeCodec, frames: FrameSocket, answering: Answering
     ) -> None:
-        push, pull, seconds = codec.decode_request(frames.read(first), size, frames.read_into)
         try:
             with answering.to(_refusal_of_exchange):
-                reply = self.exchange(push, pull, seconds)
+                reply = replies.reply_to(request)
+        except ProtocolError:
+            raise
         except Exception as error:
             self._error(error)
             frames.send([_problem(f"{type(error).__name__}: {error}")])
             return
-        frames.send(codec.encode_reply(reply, pull))
+        if reply is not None:
+            frames.send(codec.encode_reply(reply, request.pull))
 
     def wait_for_failure(self, seconds: float) -> BaseException | None:
         """Waits up to `seconds`; returns the error that has ended this server, if one has."""
@@ -274,7 +279,7 @@ class SocketServerLink:
         """Sets the layout of the exchanges to come."""
         self._codec = ExchangeCodec(spec, self._index, spec.rule.hyper)
 
-    def send(self, push: Push | None, pull: Pull | None, seconds: float) -> None:
+    def send(self, request: Request) -> None:
         """Sends a request."""
         assert self._codec is not None
         try:
@@ -282,8 +287,9 @@ class SocketServerLink:
                 frames = self._caller.connect(self.task, self._address, 1.0)
                 frames.settimeout(self._limits.silence)
                 self._frames = frames
-            self._frames.send(self._codec.encode_request(push, pull, seconds))
-            self._pulls.append(pull)
+            self._frames.send(self._codec.encode_request(request))
+            if not request.is_ahead:
+                self._pulls.append(request.pull)
         except BaseException as error:
             self.disconnect()
             if isinstance(error, OSError) or not isinstance(error, Exception):
@@ -291,7 +297,7 @@ class SocketServerLink:
             raise ConnectionError(str(error)) from error
 
     def receive(self) -> Reply:
-        """Returns the answer to the oldest request that has none yet."""
+        """Returns the reply to the oldest request that has none yet."""
         assert self._codec is not None
         if self._frames is None:
             raise ConnectionError("it has hung up")
@@ -302,6 +308,7 @@ class SocketServerLink:
             if kind == PROBLEM:
                 text = bytes(data[:_MAX_PROBLEM]).decode(errors="replace")
                 if text == "superseded":
+                    self.disconnect()  # Of a push that went ahead, and of the request that followed, each has one.
                     return Reply(0, status="superseded")
                 if text.startswith("MismatchError: "):
                     raise MismatchError(f"{self.task}: {text.partition(': ')[2]}")
@@ -342,23 +349,30 @@ class LocalServerLink:
         self.task = task
         self.heard = 0.0
         self._service = service
-        self._requests: deque[tuple[Push | None, Pull | None, float]] = deque()
+        self._replies = Replies(service.exchange)
+        self._requests: deque[Request] = deque()
 
     def bind(self, spec: JobSpec) -> None:
         """Needs no layout."""
         del spec
 
-    def send(self, push: Push | None, pull: Pull | None, seconds: float) -> None:
-        """Keeps the request for `receive`."""
-        self._requests.append((push, pull, seconds))
+    def send(self, request: Request) -> None:
+        """Has the server apply a push that goes ahead; keeps another request for `receive`."""
+        if request.is_ahead:
+            self._replies.reply_to(request)
+        else:
+            self._requests.append(request)
 
     def receive(self) -> Reply:
-        """Returns the server's answer to the oldest request that has none yet."""
-        return self._service.exchange(*self._requests.popleft())
+        """Returns the server's reply to the oldest request that has none yet."""
+        reply = self._replies.reply_to(self._requests.popleft())
+        assert reply is not None
+        return reply
 
     def disconnect(self) -> None:
-        """Forgets requests that have no answer yet."""
+        """Forgets requests that have no reply yet."""
         self._requests.clear()
+        self._replies = Replies(self._service.exchange)
 
     def ask(self, message: Message, seconds: float | None = None) -> Message:
         """Returns the server's answer to a message."""
