@@ -10,7 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lockstep._engine.servers.coordinator import Coordinator
+from lockstep._engine.servers.coordinator_service import LocalChannel
 from lockstep._engine.servers.job import Job
+from lockstep._engine.servers.message_channel import Asked
+from lockstep._engine.servers.messages import Message
 from lockstep.errors import MismatchError
 from tests.engine.servers import programs
 
@@ -42,6 +46,45 @@ def test_synchronous_training_is_equal_to_the_bit_for_any_number_of_tasks() -> N
         assert other["losses"] == first["losses"]
         for name, value in first["values"].items():
             np.testing.assert_array_equal(value, other["values"][name])
+
+
+def test_the_next_leases_are_asked_for_with_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    begin = LocalChannel.begin
+
+    def begin_ahead(self: LocalChannel, message: Message) -> Asked:
+        asked.append(message.facts["first"])
+        assert message.facts["seconds"] == 0.0
+        return begin(self, message)
+
+    monkeypatch.setattr(LocalChannel, "begin", begin_ahead)
+    assert round(float(_run(2, 1)["values"]["counter"])) == 2 * programs.BATCHES
+    assert asked and asked == sorted(set(asked)), "of tickets after those that the task has, since it does not go back"
+
+
+def test_tickets_do_not_wake_those_who_wait_for_the_end_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinator = Coordinator("worker 0", {})
+    number = coordinator.begin("fit", {})
+    state = coordinator.state
+    waits: list[float] = []
+    wait = state.changed.wait
+    is_waiting = threading.Event()
+
+    def count(seconds: float) -> bool:
+        waits.append(seconds)
+        is_waiting.set()
+        return wait(seconds)
+
+    monkeypatch.setattr(state.changed, "wait", count)
+    with ThreadPoolExecutor(1) as pool:
+        asked = Message("result", {"call": number, "seconds": 1.0})
+        answer = pool.submit(coordinator.requests.handle, "worker 1", asked)
+        assert is_waiting.wait(30)
+        for until in range(1, 100):
+            coordinator.release(until, {})
+        coordinator.end(Message("result", {"result": 3}))
+        assert answer.result(30).facts["result"] == 3
+    assert len(waits) <= 2
 
 
 def test_another_call_than_the_chiefs_is_an_error() -> None:
