@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep._engine.servers.connection import checked
+from lockstep._engine.servers.connection import unwrap_answer
 from lockstep._engine.servers.job_state import Epoch, Report
 from lockstep._engine.servers.message_channel import Asked
 from lockstep._engine.servers.messages import Array, Message, Superseded
@@ -65,7 +65,7 @@ class Call:
         # Leases that came together, of which the first has been returned.
         self._leases: deque[Lease] = deque()
         self._pace = _Pace()
-        # A question for the leases that follow these.
+        # The request for the leases that follow these.
         self._ahead: Asked | None = None
         self._lock = threading.Lock()
         self._job_id: str | None = None
@@ -229,12 +229,12 @@ class Call:
     def _begin_ahead(self, first: int) -> None:
         """Asks for the leases that follow while the last one is computed: the chief's answer takes 1.6 ms."""
         facts = {"first": first, "last": None, "seconds": 0.0, "most": self._pace.most(left=1)}
-        self._ahead = self._place.channel.begin(self._numbered(self._lease_request(facts)))
+        self._ahead = self._place.channel.begin(self._of_call(self._lease_request(facts)))
 
     def _finish_ahead(self) -> None:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
-            self._take_leases(lambda: self._noted(self._place.channel.finish(ahead), "lease"))
+            self._take_leases(lambda: self._note_answer(self._place.channel.finish(ahead), "lease"))
 
     def _lease_request(self, facts: Mapping[str, Any]) -> Message:
         with self._lock:
@@ -279,15 +279,15 @@ class Call:
 
     def _ask(self, message: Message) -> Message:
         """Asks the coordinator about this call; `Superseded` if the chief was started again and has come here again."""
-        return self._noted(self._place.channel.ask(self._numbered(message)), message.kind)
+        return self._note_answer(self._place.channel.ask(self._of_call(message)), message.kind)
 
-    def _numbered(self, message: Message) -> Message:
+    def _of_call(self, message: Message) -> Message:
         """Returns a message that names this call."""
         return Message(message.kind, {**message.facts, "call": self.number}, message.arrays)
 
-    def _noted(self, answer: Message, kind: str) -> Message:
+    def _note_answer(self, answer: Message, kind: str) -> Message:
         """Returns an answer to a message of some kind; raises the error that it holds, and `Superseded` as `_ask`."""
-        answer = checked(answer, self._place.chief)
+        answer = unwrap_answer(answer, self._place.chief)
         known, self._job_id = self._job_id, answer.facts.get("job", self._job_id)
         if known is not None and known != self._job_id and kind != "begin":
             # The chief was started again, and repeats its program: this task waits until it has come here.

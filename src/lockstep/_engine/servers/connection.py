@@ -279,7 +279,7 @@ class Caller:
         return FrameSocket(sock)
 
 
-def checked(answer: Message, whose: str) -> Message:
+def unwrap_answer(answer: Message, whose: str) -> Message:
     """Returns an answer, or raises the error that it holds, of a few known classes."""
     if answer.kind != "error":
         return answer

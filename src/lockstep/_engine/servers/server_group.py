@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep._engine.servers.connection import checked
+from lockstep._engine.servers.connection import unwrap_answer
 from lockstep._engine.servers.layout import Layout, Shard, Variable
 from lockstep._engine.servers.messages import PIECE_BYTES, Array, Message, Superseded, dtype_of
 from lockstep._engine.servers.requests import JobSpec, Pull, Push, Reply
@@ -172,7 +172,7 @@ class ServerGroup:
         answer = link.ask(message)
         if answer.kind == "superseded":
             raise Superseded(f"{link.task} has no state")
-        return checked(answer, link.task) if refusals else answer
+        return unwrap_answer(answer, link.task) if refusals else answer
 
     def _split(self, name: str, ids: Array) -> list[tuple[Any, Array]]:
         known = self._splits.get(name)

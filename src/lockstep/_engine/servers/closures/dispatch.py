@@ -13,7 +13,7 @@ from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.servers.closures.plan import Plan
 from lockstep._engine.servers.closures.queue import Closure, ClosureQueue
 from lockstep._engine.servers.closures.store import PREFIX
-from lockstep._engine.servers.connection import Caller, checked
+from lockstep._engine.servers.connection import Caller, unwrap_answer
 from lockstep._engine.servers.message_channel import MessageChannel
 from lockstep._engine.servers.messages import Message
 from lockstep._types import Array
@@ -65,7 +65,7 @@ class ServerClient:
         answer = self._servers[server](request)
         if answer.kind == "lost":
             raise server_lost(f"ps {server}")
-        return checked(answer, f"ps {server}")
+        return unwrap_answer(answer, f"ps {server}")
 
 
 def server_lost(server: str) -> PeerError:
@@ -185,7 +185,7 @@ class _WorkerLink:
                 self._finish(closure)
 
     def _connect(self) -> None:
-        answer = checked(self._ask("begin", seconds=_CONNECT_SECONDS), self.name)
+        answer = unwrap_answer(self._ask("begin", seconds=_CONNECT_SECONDS), self.name)
         if answer.facts["incarnation"] != self._incarnation:
             self._incarnation, self._known = answer.facts["incarnation"], set()
         self._platform = str(answer.facts["platform"])
@@ -254,14 +254,14 @@ class _WorkerLink:
             raise _GoneError("it was started again")
         if answer.kind == "server missing":
             raise _GoneError(str(answer.facts["message"]))
-        return checked(answer, self.name)
+        return unwrap_answer(answer, self.name)
 
     def _define(self, plan: Plan) -> None:
         message = plan.message(self._platform)
         answer = self._ask("define", message.arrays, self._limits.silence, **message.facts)
         if answer.kind == "lost":
             raise _GoneError("it was started again")
-        checked(answer, self.name)
+        unwrap_answer(answer, self.name)
         self._known.add(plan.id)
 
     def close(self, is_end: bool) -> None:

@@ -18,7 +18,7 @@ from lockstep._engine.servers.closures.plan import Piece, WorkerPlan
 from lockstep._engine.servers.closures.store import PREFIX
 from lockstep._engine.servers.closures.windows import places_of, stretch_of
 from lockstep._engine.servers.compiled import padded
-from lockstep._engine.servers.connection import FrameSocket, checked
+from lockstep._engine.servers.connection import FrameSocket, unwrap_answer
 from lockstep._engine.servers.messages import BEAT, MESSAGE, Message, ProtocolError, decode, encode
 from lockstep._types import Array
 from lockstep.errors import LockstepError, MissingTaskError, PeerError
@@ -259,7 +259,7 @@ class WorkerService:
         if answer.kind == "lost":
             raise LostError(f"ps {server}")
         try:
-            return checked(answer, f"ps {server}")
+            return unwrap_answer(answer, f"ps {server}")
         except LockstepError as error:
             raise PeerError(f"ps {server}: {error}") from error
 
