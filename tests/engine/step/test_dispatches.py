@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep._engine.runtime.runtime import Runtime
-from lockstep._engine.step import backends, cost
+from lockstep._engine.step import backends, compiler, cost
 from lockstep._engine.step.batches import StepsPerExecutionTuner, chunk_capacity, group_batches
 from lockstep._engine.step.cost import pays
 from lockstep._engine.step.program import StepProgram
@@ -159,3 +159,17 @@ def test_a_step_that_changes_what_its_state_looks_like_runs_alone() -> None:
     batch = program.prepare(np.ones(3, "float32"))
     program.decide(jnp.zeros(2), batch)
     assert program.chunk_capacity(batch) == 0
+
+
+def test_memory_is_given_back_when_a_large_program_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    released: list[int] = []
+    monkeypatch.setattr(compiler, "_LONG_SECONDS", 0.0)
+    monkeypatch.setattr(compiler, "release_free_memory", lambda: released.append(1))
+    program = StepProgram(lambda state, batch: ({}, state + batch.sum()), Replicas(Runtime(), jax.devices()[:1]))
+    state = program.place_state(jnp.zeros(()))
+    counts: list[int] = []
+    for rows in (2, 2, 3, 2, 3):
+        _, state = program(state, program.place_batch(np.ones((rows, 1), np.float32)))
+        counts.append(len(released))
+    assert counts == [1, 1, 2, 2, 2]
+    assert float(program.local(state)) == 12

@@ -7,8 +7,10 @@ besides the state that its caller sees.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import jax
@@ -17,6 +19,7 @@ from jax import lax
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import PartitionSpec
 
+from lockstep._engine.runtime.host_memory import release_free_memory
 from lockstep._engine.step import backends
 from lockstep._engine.step.batches import Split
 from lockstep._engine.step.placement import local_copy
@@ -27,6 +30,8 @@ from lockstep._engine.step.zero1 import OptimizerSharding
 from lockstep._types import Array, Batch, Jaxpr, PyTree, PyTreeDef, State
 
 WHOLE, PER_REPLICA = PartitionSpec(), PartitionSpec(AXIS)
+# Whoever compiles for less has little to give back, and would wait for 3 to 13 ms more.
+_LONG_SECONDS = 1.0
 Carried = tuple[Any, Any]
 """Defines what compiled steps take and return in place of the state.
 
@@ -82,6 +87,42 @@ def on_each_replica(replicas: Replicas, function: Callable[..., Any], in_specs: 
     return jax.shard_map(function, mesh=replicas.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 
+class JittedFunction:
+    """A function under `jax.jit` that gives back to the system what compiling it has left free.
+
+    Of a MobileNetV2's step on a CPU that is 0.8 of 1.6 GB. Malloc would keep it, in the arenas of XLA's threads.
+
+    Args:
+        function: The function.
+        **options: Of `jax.jit`.
+    """
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        # XLA compiles what was traced.
+        self._has_traced = False
+
+        @wraps(function)
+        def traced(*arguments: Any) -> Any:
+            self._has_traced = True
+            return function(*arguments)
+
+        self._jitted = jax.jit(traced, **options)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Compiles for the signature of the arguments, if that is new, and begins to run."""
+        began = time.monotonic()
+        results = self._jitted(*arguments)
+        if self._has_traced:
+            self._has_traced = False
+            if time.monotonic() - began > _LONG_SECONDS:
+                release_free_memory()
+        return results
+
+    def lower(self, *arguments: Any) -> jax.stages.Lowered:
+        """Lowers for the signature of the arguments."""
+        return self._jitted.lower(*arguments)
+
+
 class Compiler:
     """Compiles the programs of some replicas: passes over the jaxpr, options, shardings, donation."""
 
@@ -98,7 +139,7 @@ class Compiler:
         donate_argnums: tuple[int, ...],
         out_shardings: Any = None,
         is_loop: bool = False,
-    ) -> jax.stages.Wrapped:
+    ) -> JittedFunction:
         """Returns a function that traces, rewrites and compiles `function` once for each signature of its arguments.
 
         Args:
@@ -108,7 +149,7 @@ class Compiler:
             out_shardings: Where results are to lie, as a prefix of their structure; `None` leaves it to XLA.
             is_loop: Whether it is a loop of steps, for which backends have options of XLA's compiler.
         """
-        return jax.jit(
+        return JittedFunction(
             backends.apply_passes(self.platform, function, static_argnums, len(self._replicas.devices) > 1),
             static_argnums=static_argnums,
             donate_argnums=donate_argnums,

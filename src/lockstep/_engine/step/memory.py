@@ -9,7 +9,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from lockstep._engine.step.batches import Split
-from lockstep._engine.step.compiler import PER_REPLICA, WHOLE, Adapter, Carried
+from lockstep._engine.step.compiler import PER_REPLICA, WHOLE, Adapter, Carried, JittedFunction
 from lockstep._engine.step.replicas import Replicas
 from lockstep._types import Batch, PyTree, State
 from lockstep.errors import UnsupportedError
@@ -32,7 +32,7 @@ class StepMemory:
     outputs: int
 
 
-def measure(run: jax.stages.Wrapped, replicas: Replicas, adapter: Adapter, state: State, batch: Batch) -> StepMemory:
+def measure(run: JittedFunction, replicas: Replicas, adapter: Adapter, state: State, batch: Batch) -> StepMemory:
     """Compiles a step for a state and a global batch of these shapes and dtypes, and returns what it takes.
 
     Args:

@@ -36,6 +36,7 @@ from lockstep._engine.step.compiler import (
     Adapter,
     Carried,
     Compiler,
+    JittedFunction,
     TracedStep,
     shard_over_replicas,
     signature,
@@ -154,7 +155,7 @@ class StepProgram:
         self._run_one = self._compiler.compile(self._one_step, (0, 1, 2), (3,), self._out_shardings)
 
     @cached_property
-    def _run_several(self) -> jax.stages.Wrapped:
+    def _run_several(self) -> JittedFunction:
         return self._compiler.compile(self._several_steps, (0, 1), (2,), self._out_shardings, is_loop=True)
 
     # Running
