@@ -70,6 +70,15 @@ _CONVOLUTIONS: dict[str, tuple[dict[str, Any], tuple[int, ...], tuple[int, ...]]
     "even kernel": ({}, (16, 20, 20, 32), (4, 2, 32, 24)),
     "groups": ({"groups": 4}, (16, 20, 20, 32), (3, 3, 8, 32)),
     "depthwise": ({"groups": 64}, (4, 24, 24, 64), (3, 3, 1, 64)),
+    "depthwise with strides": ({"groups": 48, "strides": 2}, (9, 33, 33, 48), (3, 3, 1, 48)),
+    "depthwise with strides that leave a rest": (
+        {"groups": 48, "strides": 3, "padding": "VALID"},
+        (32, 40, 41, 48),
+        (3, 2, 1, 48),
+    ),
+    "depthwise, of two outputs each": ({"groups": 32}, (8, 24, 24, 32), (3, 3, 1, 64)),
+    "depthwise, of 5x5": ({"groups": 32}, (8, 24, 24, 32), (5, 5, 1, 32)),
+    "depthwise, with holes": ({"groups": 32, "dilation": 2}, (8, 24, 24, 32), (3, 3, 1, 32)),
     "a line": ({"rank": 1}, (32, 200, 32), (5, 32, 64)),
     "a volume": ({"rank": 3}, (4, 10, 10, 10, 16), (3, 3, 3, 16, 32)),
     "channels that fill no vector": ({}, (16, 20, 20, 27), (3, 3, 27, 35)),
@@ -86,6 +95,18 @@ def test_a_convolution_and_its_gradients_are_xlas(name: str, dtype: str) -> None
     f, operands = convolution(**settings), [random(shape, dtype, i) for i, shape in enumerate(shapes)]
     assert count_calls(f, *operands) >= 1
     assert_same(f, *operands)
+
+
+@pytest.mark.parametrize(
+    ("taps", "dilation", "outputs", "calls"),
+    [((3, 3), 1, 1, 3), ((2, 3), 1, 1, 3), ((5, 5), 1, 1, 2), ((3, 3), 2, 1, 2), ((3, 3), 1, 2, 2)],
+)
+def test_gradients_of_depthwise_kernels(taps: tuple[int, int], dilation: int, outputs: int, calls: int) -> None:
+    """Those that oneDNN has a kernel of its own for; its general one is slower than ours."""
+    f = convolution(groups=32, dilation=dilation)
+    assert (
+        count_calls(f, random((16, 24, 24, 32), "float32", 0), random((*taps, 1, 32 * outputs), "float32", 1)) == calls
+    )
 
 
 @pytest.mark.parametrize(

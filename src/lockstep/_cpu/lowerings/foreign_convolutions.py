@@ -17,8 +17,12 @@ from lockstep._cpu.onednn.custom_call import compute_all
 from lockstep._cpu.onednn.library import computes
 
 # Below so many products a call, which is Python's and wakes threads, takes longer than XLA's own: 8x8x8x32 with 32
-# kernels of 3x3 0.09 ms and 0.18. With groups XLA is slower: 8x6x6x960, one kernel of 3x3 for each, 0.38 and 0.21.
-_LEAST_PRODUCTS, _LEAST_GROUPED_PRODUCTS = 5_000_000, 1_000_000
+# kernels of 3x3 0.09 ms and 0.18. With groups XLA is slower: 8x6x6x960, one kernel of 3x3 for each, 0.38 and 0.21; and
+# so are sums of shifted pictures (`depthwise`): 8x3x3x176 of 3x3 0.02 and 0.02, its input's gradient 0.06 and 0.02.
+_LEAST_PRODUCTS, _LEAST_GROUPED_PRODUCTS, _LEAST_DEPTHWISE_PRODUCTS = 5_000_000, 1_000_000, 50_000
+# Places in each dimension of a kernel of one channel whose gradient oneDNN has a kernel of its own for (jit_dw).
+_MOST_DEPTHWISE_TAPS = 3
+_MOST_PRODUCTS_OF_MANY_TAPS = 2_000_000
 _MOST_DIMENSIONS = 3
 _LEAST_CHANNELS, _LEAST_CHANNELS_PRODUCT, _LARGE_PICTURE = 4, 512, 1024
 
@@ -36,7 +40,7 @@ def forward_call(convolution: Convolution) -> ConvolutionCall | None:
     """Returns the call for a convolution itself; `None` where it is a gradient, or oneDNN does not compute it."""
     if not _is_suitable(convolution) or _is_of_kernel(convolution) or _has_holes(convolution):
         return None
-    if not convolution.has_margins_only:
+    if not convolution.has_margins_only or convolution.batch_groups != 1:
         return None
     call = ConvolutionCall(
         cast("Dtype", convolution.dtype.name),
@@ -63,9 +67,10 @@ def kernel_gradient_call(convolution: Convolution) -> ConvolutionCall | None:
     return _gradient_call(
         convolution,
         "backward_weights",
-        ((count, *space, inputs), (*taps, inputs, outputs), (count, *places, outputs)),
+        ((count, *space, inputs), (*taps, inputs // convolution.batch_groups, outputs), (count, *places, outputs)),
         (convolution.rhs_dilation, convolution.strides),
         [low for low, _ in convolution.padding],
+        convolution.batch_groups,
     )
 
 
@@ -89,6 +94,8 @@ def gradient_with_sum(
 
 def _is_of_kernel(convolution: Convolution) -> bool:
     """Returns whether a convolution is as differentiation writes the gradient of another one's kernel."""
+    if convolution.feature_groups != convolution.batch_groups:
+        return convolution.batch_groups > 1
     return math.prod(convolution.window) > math.prod(convolution.out[1:-1])
 
 
@@ -100,14 +107,20 @@ def _has_holes(convolution: Convolution) -> bool:
 def _is_suitable(convolution: Convolution) -> bool:
     products = math.prod(convolution.out) * math.prod(convolution.window) * convolution.rhs[-2]
     products //= math.prod(convolution.lhs_dilation)
-    least = _LEAST_PRODUCTS if convolution.feature_groups == 1 else _LEAST_GROUPED_PRODUCTS
     return (
         computes(convolution.dtype.name)
         and 1 <= convolution.rank <= _MOST_DIMENSIONS
-        and convolution.batch_groups == 1
         and not convolution.is_empty
-        and products >= least
+        and products >= _least_products(convolution)
     )
+
+
+def _least_products(convolution: Convolution) -> int:
+    if convolution.feature_groups == convolution.batch_groups == 1:
+        return _LEAST_PRODUCTS
+    # A gradient of a depthwise kernel has a group for each of its batch, which are the input's channels.
+    is_depthwise = convolution.rhs[-2] == 1 or convolution.lhs[0] == convolution.batch_groups
+    return _LEAST_DEPTHWISE_PRODUCTS if is_depthwise else _LEAST_GROUPED_PRODUCTS
 
 
 def _is_worth(call: ConvolutionCall) -> bool:
@@ -122,8 +135,11 @@ def _is_worth(call: ConvolutionCall) -> bool:
     taps, space = call.kernel[:-2], call.source[1:-1]
     inputs, outputs = call.source[-1], call.output[-1]
     covers = any(size <= (t - 1) * d + 1 and t > 1 for size, t, d in zip(space, taps, call.dilation, strict=True))
-    if math.prod(taps) == 1 or covers:
+    is_depthwise = call.groups > 1 and call.kernel[-2] == 1
+    if math.prod(taps) == 1 or (covers and not is_depthwise):
         return False
+    if call.kind == "backward_weights" and call.groups > 1:
+        return _is_worth_of_depthwise_kernel(call)
     if call.kind == "backward_weights":
         return (
             len(space) > 1
@@ -133,11 +149,29 @@ def _is_worth(call: ConvolutionCall) -> bool:
     return (outputs if call.kind == "forward" else inputs) >= _LEAST_CHANNELS
 
 
+def _is_worth_of_depthwise_kernel(call: ConvolutionCall) -> bool:
+    """Returns whether oneDNN is to compute the gradient of a depthwise kernel, and not `depthwise_kernel_gradient`.
+
+    Of 3x3 (ms, float32, 2 cores of an EPYC with AVX-512, the rule's and oneDNN's): 16x112x112x32 9.0 and 2.1,
+    16x28x28x192 3.4 and 1.0, 8x14x14x480 0.8 and 0.13, 64x28x28x4 0.26 and 0.15, 16x113x113x96 with stride 2 37 and
+    2.8; with AVX2 8.7 and 3.6, 3.1 and 0.6, 0.8 and 0.2, 0.29 and 0.09, 34 and 4.5. On smaller pictures than the kernel
+    it is slower: 16x2x2x256 0.05 and 0.15. So are larger kernels: 5x5 over 8x28x28x88 0.7 and 2.2. But the rule's
+    program takes 0.3 to 1 s to compile, and XLA's time for it grows with the square of how many there are (a
+    NASNetMobile's step 146 s): small ones, 5x5 over 8x6x6x88 0.14 and 0.13, 7x7 0.16 and 0.22, do not pay it back.
+    """
+    *taps, inputs, outputs = call.kernel
+    if inputs != 1 or call.groups != outputs or len(taps) != 2 or set(call.dilation) != {1}:
+        return False
+    if max(taps) <= _MOST_DEPTHWISE_TAPS:
+        return all(size >= t for size, t in zip(call.source[1:-1], taps, strict=True))
+    return math.prod(call.output) * math.prod(taps) <= _MOST_PRODUCTS_OF_MANY_TAPS
+
+
 def _input_gradient(convolution: Convolution) -> Compute | None:
     """Returns a convolution of an input with holes as the gradient of one with strides."""
     if not _is_suitable(convolution) or _is_of_kernel(convolution) or not _has_holes(convolution):
         return None
-    if set(convolution.strides) != {1}:
+    if set(convolution.strides) != {1} or convolution.batch_groups != 1:
         return None
     *taps, inputs, outputs = convolution.rhs
     dilation = convolution.rhs_dilation
@@ -183,6 +217,7 @@ def _gradient_call(
     shapes: tuple[Sizes, Sizes, Sizes],
     window: tuple[Sizes, Sizes],
     low: Sequence[int],
+    groups: int = 1,
 ) -> ConvolutionCall | None:
     """Returns the call for a gradient; `None` where oneDNN does not have it, or is slower.
 
@@ -192,6 +227,7 @@ def _gradient_call(
         shapes: Of the input, the kernel and the output whose convolution is differentiated.
         window: Strides and dilation of that.
         low: Its padding before each dimension of space.
+        groups: Its groups of channels.
     """
     source, kernel, output = shapes
     strides, dilation = window
@@ -208,5 +244,5 @@ def _gradient_call(
         return None
     dtype = cast("Dtype", convolution.dtype.name)
     padding = tuple(zip(low, high, strict=True))
-    call = ConvolutionCall(dtype, kind, source, kernel, output, strides, dilation, padding, 1)
+    call = ConvolutionCall(dtype, kind, source, kernel, output, strides, dilation, padding, groups)
     return call if _is_worth(call) else None

@@ -15,7 +15,8 @@ from lockstep._cpu.onednn.pieces import Piece
 FIRST, SECOND, RESULT, BIAS = 0, 1, 2, 3
 # From so many input channels on, arrays in blocks of channels pay for their copies where there is no AVX-512: the
 # gradient of a 3x3 kernel for 8x96x96x32 and 16 channels on one core 12.7 ms, not 18.2, for 4x32x32x128 and 128 19.2,
-# not 37.0; with 3 channels, 16x180x180 and 16, 20.2, not 18.1 (EPYC with AVX2).
+# not 37.0; with 3 channels, 16x180x180 and 16, 20.2, not 18.1 (EPYC with AVX2). Depthwise ones are faster without:
+# 16x28x28x192 0.6, not 1.3.
 _LEAST_BLOCKED = 16
 # What a convolution's primitive calls the operands and the result.
 _NUMBERS = {
@@ -118,7 +119,7 @@ def _plan_kernel_gradient(dnnl: Library, made: Plan, call: ConvolutionCall, piec
         source, _, output = _describe_arrays(dnnl, piece.call)
         # Of the primitive: in the program's order, or in one that suits it best.
         own_source, own_output = source, output
-        if dnnl.prefers_blocks and piece.call.source[-1] >= _LEAST_BLOCKED:
+        if dnnl.prefers_blocks and call.groups == 1 and piece.call.source[-1] >= _LEAST_BLOCKED:
             own_source = dnnl.describe(call.dtype, _channels_second(piece.call.source)[0], None)
             own_output = dnnl.describe(call.dtype, _channels_second(piece.call.output)[0], None)
         primitive = _describe_convolution(dnnl, piece.call, own_source, own_output, "float32", bias)
