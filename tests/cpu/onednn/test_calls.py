@@ -102,7 +102,7 @@ def test_a_convolution_and_its_gradients_are_xlas(name: str, dtype: str) -> None
     [((3, 3), 1, 1, 3), ((2, 3), 1, 1, 3), ((5, 5), 1, 1, 2), ((3, 3), 2, 1, 2), ((3, 3), 1, 2, 2)],
 )
 def test_gradients_of_depthwise_kernels(taps: tuple[int, int], dilation: int, outputs: int, calls: int) -> None:
-    """Those that oneDNN has a kernel of its own for; its general one is slower than ours."""
+    """Counts calls: gradients that oneDNN has no kernel of its own for are left to the rule, which is faster."""
     f = convolution(groups=32, dilation=dilation)
     assert (
         count_calls(f, random((16, 24, 24, 32), "float32", 0), random((*taps, 1, 32 * outputs), "float32", 1)) == calls

@@ -13,7 +13,7 @@ import pytest
 from lockstep._engine.servers.coordinator import Coordinator
 from lockstep._engine.servers.coordinator_service import LocalChannel
 from lockstep._engine.servers.job import Job
-from lockstep._engine.servers.message_channel import Asked
+from lockstep._engine.servers.message_channel import PendingRequest
 from lockstep._engine.servers.messages import Message
 from lockstep.errors import MismatchError
 from tests.engine.servers import programs
@@ -52,7 +52,7 @@ def test_the_next_leases_are_asked_for_with_the_last_one(monkeypatch: pytest.Mon
     asked: list[int] = []
     begin = LocalChannel.begin
 
-    def begin_ahead(self: LocalChannel, message: Message) -> Asked:
+    def begin_ahead(self: LocalChannel, message: Message) -> PendingRequest:
         asked.append(message.facts["first"])
         assert message.facts["seconds"] == 0.0
         return begin(self, message)

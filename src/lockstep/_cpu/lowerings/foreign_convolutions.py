@@ -40,7 +40,7 @@ def forward_call(convolution: Convolution) -> ConvolutionCall | None:
     """Returns the call for a convolution itself; `None` where it is a gradient, or oneDNN does not compute it."""
     if not _is_suitable(convolution) or _is_of_kernel(convolution) or _has_holes(convolution):
         return None
-    if not convolution.has_margins_only or convolution.batch_groups != 1:
+    if not convolution.has_margins_only:
         return None
     call = ConvolutionCall(
         cast("Dtype", convolution.dtype.name),
@@ -94,6 +94,7 @@ def gradient_with_sum(
 
 def _is_of_kernel(convolution: Convolution) -> bool:
     """Returns whether a convolution is as differentiation writes the gradient of another one's kernel."""
+    # At most one of the two is more than 1: groups of the batch are those of a gradient of a kernel.
     if convolution.feature_groups != convolution.batch_groups:
         return convolution.batch_groups > 1
     return math.prod(convolution.window) > math.prod(convolution.out[1:-1])
@@ -118,9 +119,9 @@ def _is_suitable(convolution: Convolution) -> bool:
 def _least_products(convolution: Convolution) -> int:
     if convolution.feature_groups == convolution.batch_groups == 1:
         return _LEAST_PRODUCTS
-    # A gradient of a depthwise kernel has a group for each of its batch, which are the input's channels.
-    is_depthwise = convolution.rhs[-2] == 1 or convolution.lhs[0] == convolution.batch_groups
-    return _LEAST_DEPTHWISE_PRODUCTS if is_depthwise else _LEAST_GROUPED_PRODUCTS
+    # The batch of a kernel's gradient are the input's channels.
+    inputs = convolution.lhs[0] // convolution.batch_groups if _is_of_kernel(convolution) else convolution.rhs[-2]
+    return _LEAST_DEPTHWISE_PRODUCTS if inputs == 1 else _LEAST_GROUPED_PRODUCTS
 
 
 def _is_worth(call: ConvolutionCall) -> bool:
@@ -138,9 +139,9 @@ def _is_worth(call: ConvolutionCall) -> bool:
     is_depthwise = call.groups > 1 and call.kernel[-2] == 1
     if math.prod(taps) == 1 or (covers and not is_depthwise):
         return False
-    if call.kind == "backward_weights" and call.groups > 1:
-        return _is_worth_of_depthwise_kernel(call)
     if call.kind == "backward_weights":
+        if call.groups > 1:
+            return is_depthwise and _is_worth_of_depthwise_kernel(call)
         return (
             len(space) > 1
             and inputs > 1
@@ -159,8 +160,8 @@ def _is_worth_of_depthwise_kernel(call: ConvolutionCall) -> bool:
     program takes 0.3 to 1 s to compile, and XLA's time for it grows with the square of how many there are (a
     NASNetMobile's step 146 s): small ones, 5x5 over 8x6x6x88 0.14 and 0.13, 7x7 0.16 and 0.22, do not pay it back.
     """
-    *taps, inputs, outputs = call.kernel
-    if inputs != 1 or call.groups != outputs or len(taps) != 2 or set(call.dilation) != {1}:
+    *taps, _, outputs = call.kernel
+    if call.groups != outputs or len(taps) != 2 or set(call.dilation) != {1}:
         return False
     if max(taps) <= _MOST_DEPTHWISE_TAPS:
         return all(size >= t for size, t in zip(call.source[1:-1], taps, strict=True))
@@ -171,7 +172,7 @@ def _input_gradient(convolution: Convolution) -> Compute | None:
     """Returns a convolution of an input with holes as the gradient of one with strides."""
     if not _is_suitable(convolution) or _is_of_kernel(convolution) or not _has_holes(convolution):
         return None
-    if set(convolution.strides) != {1} or convolution.batch_groups != 1:
+    if set(convolution.strides) != {1}:
         return None
     *taps, inputs, outputs = convolution.rhs
     dilation = convolution.rhs_dilation

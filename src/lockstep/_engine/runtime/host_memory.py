@@ -1,4 +1,4 @@
-"""The memory of this process that malloc holds free."""
+"""Releases memory of this process that malloc holds free."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from lockstep._engine.servers.connection import unwrap_answer
 from lockstep._engine.servers.job_state import Epoch, Report
-from lockstep._engine.servers.message_channel import Asked
+from lockstep._engine.servers.message_channel import PendingRequest
 from lockstep._engine.servers.messages import Array, Message, Superseded
 from lockstep._engine.servers.place import Place
 from lockstep._engine.servers.requests import JobSpec, Pull, Push, Reply
@@ -66,7 +66,7 @@ class Call:
         self._leases: deque[Lease] = deque()
         self._pace = _Pace()
         # The request for the leases that follow these.
-        self._ahead: Asked | None = None
+        self._ahead: PendingRequest | None = None
         self._lock = threading.Lock()
         self._job_id: str | None = None
 
@@ -118,7 +118,7 @@ class Call:
         Returns:
             `None` if there is none within `seconds`, or if epoch or call have ended: see `epoch_is_over`, `is_over`.
         """
-        if not self._leases and self._ahead is not None:
+        if not self._leases:
             self._finish_ahead()
         end = time.monotonic() + seconds
         is_late = False
@@ -232,6 +232,7 @@ class Call:
         self._ahead = self._place.channel.begin(self._of_call(self._lease_request(facts)))
 
     def _finish_ahead(self) -> None:
+        """Takes the leases that were asked for ahead of need, if some were."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             self._take_leases(lambda: self._note_answer(self._place.channel.finish(ahead), "lease"))

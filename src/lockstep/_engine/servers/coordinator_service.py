@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockstep._engine.servers.connection import FrameSocket
 from lockstep._engine.servers.coordinator import Coordinator
-from lockstep._engine.servers.message_channel import Asked
+from lockstep._engine.servers.message_channel import PendingRequest
 from lockstep._engine.servers.messages import BEAT, MESSAGE, Message, ProtocolError, decode, encode
 
 
@@ -19,16 +19,14 @@ class LocalChannel:
         del seconds
         return self._coordinator.requests.handle(self._task, message)
 
-    def begin(self, message: Message) -> Asked:
+    def begin(self, message: Message) -> PendingRequest:
         """Asks the coordinator at once."""
-        asked = Asked(message)
-        asked.answer = self.ask(message)
-        return asked
+        return PendingRequest(message, self.ask(message))
 
-    def finish(self, asked: Asked) -> Message:
+    def finish(self, pending: PendingRequest) -> Message:
         """Returns the coordinator's answer."""
-        assert asked.answer is not None
-        return asked.answer
+        assert pending.answer is not None
+        return pending.answer
 
 
 class CoordinatorService:

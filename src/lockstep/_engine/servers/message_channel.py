@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
 
 from lockstep._engine.runtime.limits import Deadline, Limits
 from lockstep._engine.servers.connection import BEAT_FRAME, Caller, FrameSocket
@@ -11,17 +12,17 @@ from lockstep._engine.servers.messages import Message, ProtocolError, encode
 from lockstep.errors import MissingTaskError, PeerError
 
 
-class Asked:
-    """A request that has been sent, or is to be sent again.
+@dataclass(eq=False)
+class PendingRequest:
+    """Holds a request that has been sent, or is to be sent again.
 
     Attributes:
         message: The request.
-        answer: What was answered; `None` as long as it was not received.
+        answer: The answer; `None` until it is received.
     """
 
-    def __init__(self, message: Message) -> None:
-        self.message = message
-        self.answer: Message | None = None
+    message: Message
+    answer: Message | None = None
 
 
 class MessageChannel:
@@ -38,47 +39,47 @@ class MessageChannel:
         self._caller, self.task, self.address, self._limits = caller, task, address, limits
         self._frames: FrameSocket | None = None
         self._asking = threading.Lock()
-        # Beats are sent between requests; a frame must not be cut in two.
+        # Heartbeats are sent between requests; a frame must not be cut in two.
         self._sending = threading.Lock()
         # Whose answer comes next on the connection.
-        self._begun: Asked | None = None
+        self._begun: PendingRequest | None = None
         self._is_closed = False
 
     def ask(self, message: Message, seconds: float | None = None) -> Message:
         """Sends a request and returns the answer; sends it again on a new connection if this one breaks.
 
-        An answer may take as long as it does, with signs of life before it.
+        An answer may take as long as it does, with heartbeats before it.
 
         Raises:
             MissingTaskError: If the other task cannot be reached for `seconds`, `LOCKSTEP_JOIN_TIMEOUT` by default,
-                from its last sign of life on.
+                from its last heartbeat on.
             PeerError: If it refuses the request.
         """
         with self._asking:
             self._settle()
             return self._ask(message, seconds)
 
-    def begin(self, message: Message) -> Asked:
+    def begin(self, message: Message) -> PendingRequest:
         """Sends a request whose answer `finish` returns later: it is not waited for now."""
-        asked = Asked(message)
+        pending = PendingRequest(message)
         with self._asking:
             self._settle()
             if self._frames is not None:
                 try:
                     with self._sending:
                         self._frames.send(encode(message))
-                    self._begun = asked
+                    self._begun = pending
                 except OSError:
                     self.disconnect()
-        return asked
+        return pending
 
-    def finish(self, asked: Asked) -> Message:
+    def finish(self, pending: PendingRequest) -> Message:
         """Returns the answer to a request that has begun, which is sent again if that was lost; raises as `ask`."""
         with self._asking:
             self._settle()
-            if asked.answer is None:
-                asked.answer = self._ask(asked.message, None)
-            return asked.answer
+            if pending.answer is None:
+                pending.answer = self._ask(pending.message, None)
+            return pending.answer
 
     def _settle(self) -> None:
         """Receives the answer to the request that has begun, before another one is sent."""
@@ -91,10 +92,10 @@ class MessageChannel:
             self.disconnect()
 
     def beat(self) -> None:
-        """Sends a sign of life, if there is a connection."""
+        """Sends a heartbeat, if there is a connection."""
         frames = self._frames
         if frames is None or not self._sending.acquire(blocking=False):
-            return  # What is being sent is a sign of life, too.
+            return  # What is being sent is a heartbeat, too.
         try:
             frames.send([BEAT_FRAME])
         except OSError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lockstep._engine.runtime.limits import Limits
-from lockstep._engine.servers.message_channel import Asked
+from lockstep._engine.servers.message_channel import PendingRequest
 from lockstep._engine.servers.messages import Message
 from lockstep._engine.servers.server_group import ServerGroup
 
@@ -19,11 +19,11 @@ class Channel(Protocol):
         """Returns the answer to a message."""
         ...
 
-    def begin(self, message: Message) -> Asked:
+    def begin(self, message: Message) -> PendingRequest:
         """Sends a message whose answer `finish` returns."""
         ...
 
-    def finish(self, asked: Asked) -> Message:
+    def finish(self, pending: PendingRequest) -> Message:
         """Returns the answer to a message that has begun."""
         ...
 

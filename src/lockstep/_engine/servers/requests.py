@@ -105,7 +105,7 @@ class Pull:
 
 
 class Request(NamedTuple):
-    """What a worker sends a server: a push, a pull, or both.
+    """Joins a push and a pull in one request to a server.
 
     Attributes:
         push: The push.
