@@ -50,6 +50,9 @@ def _operations(layer: Layer, quick: bool) -> Iterator[Case]:
     def forward(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
         return jnp.tanh(layer.apply(x, kernel) + bias.reshape(shape))
 
+    def with_relu(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+        return jax.nn.relu(layer.apply(x, kernel) + bias.reshape(shape))
+
     spec = [jax.ShapeDtypeStruct(s, layer.dtype) for s in (x, kernel, bias)]
     out = tuple(jax.eval_shape(forward, *spec).shape)
 
@@ -59,4 +62,5 @@ def _operations(layer: Layer, quick: bool) -> Iterator[Case]:
 
     common = {"dtype": layer.dtype, "quick": quick}
     yield Case(f"bias {layer} forward", forward, (x, kernel, bias), **common)
+    yield Case(f"bias {layer} forward, relu", with_relu, (x, kernel, bias), **common)
     yield Case(f"bias {layer} of kernel and bias", backward, (x, out), **common)

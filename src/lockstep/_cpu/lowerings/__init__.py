@@ -7,7 +7,8 @@ a lowering stays only while it gains 1.2 x on its own grid (`benchmarks/lowering
     equations           what may be replaced, and the calls that take its place
     convolution         the canonical form of convolutions, in which their rules work
     foreign_convolutions, foreign_products    what oneDNN computes
-    biases              sums before and after oneDNN's convolutions, which it computes along with them
+    epilogues           biases and relus that oneDNN's convolutions compute along
+    bias_gradients      sums that oneDNN's gradients of kernels compute along
     depthwise           depthwise convolutions and their kernel gradients
     grouped             groups of several channels, and their kernel gradients
     kernel_gradients    of convolutions without groups, transposed ones too

@@ -17,7 +17,8 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType
 
-from lockstep._types import Aval
+from lockstep._cpu.lowerings.equations import is_plain
+from lockstep._types import Aval, JaxprEquation
 
 # Computes a convolution of operands in canonical form.
 Compute = Callable[[jax.Array, jax.Array], jax.Array]
@@ -144,6 +145,15 @@ def canonical(lhs: Aval, rhs: Aval, params: Mapping[str, Any]) -> Convolution | 
         rhs_order,
         tuple(int(i) for i in np.argsort(_channels_last(numbers.out_spec))),
     )
+
+
+def float32_convolution(eqn: JaxprEquation) -> Convolution | None:
+    """Returns the convolution that an equation is, if it is one of float32, with which alone passes were measured."""
+    if eqn.primitive is not lax.conv_general_dilated_p or not is_plain(eqn):
+        return None
+    lhs, rhs = eqn.invars
+    found = canonical(lhs.aval, rhs.aval, eqn.params)
+    return found if found is not None and found.dtype == np.float32 else None
 
 
 def canonicalize(convolution: Convolution) -> Compute | None:

@@ -16,9 +16,10 @@ from typing import Any
 from jax import lax
 from jax.extend.core import JaxprEqn, primitives
 
-from lockstep._cpu.lowerings.biases import fuse_biases
+from lockstep._cpu.lowerings.bias_gradients import fuse_bias_gradients
 from lockstep._cpu.lowerings.convolution import Compute, Convolution, canonical, canonicalize
 from lockstep._cpu.lowerings.depthwise import depthwise, depthwise_kernel_gradient
+from lockstep._cpu.lowerings.epilogues import fuse_epilogues
 from lockstep._cpu.lowerings.equations import call_instead, is_plain, trace_operands
 from lockstep._cpu.lowerings.foreign_convolutions import foreign_convolution
 from lockstep._cpu.lowerings.foreign_products import foreign_product
@@ -110,7 +111,7 @@ LOCAL_RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
 PASSES: tuple[Callable[[Jaxpr], Jaxpr], ...] = (resample,)
 # The numbers of rows are data: XLA would have every device of several look for them in all batches.
 LOCAL_PASSES = (update_rows, *PASSES)
-LIBRARY_PASSES = (*LOCAL_PASSES, fuse_biases)
+LIBRARY_PASSES = (*LOCAL_PASSES, fuse_epilogues, fuse_bias_gradients)
 
 
 def rewrite(jaxpr: Jaxpr, is_divided: bool = False, has_library: bool = False) -> Jaxpr:

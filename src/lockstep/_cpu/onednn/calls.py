@@ -22,6 +22,7 @@ class ConvolutionCall:
             `backward_weights` the input and the output's gradient.
         has_bias: Whether `forward` takes a third operand, (co,), that it adds to the output; whether `backward_weights`
             has a second result, the gradient of that.
+        has_relu: Whether `forward` gives the larger of the output, with its bias, and zero.
         source: (n, *space, ci), the shape of the input and of its gradient.
         kernel: (*taps, ci / groups, co), that of the kernel and of its gradient.
         output: (n, *space, co), that of the output and of its gradient.
@@ -41,6 +42,7 @@ class ConvolutionCall:
     padding: tuple[tuple[int, int], ...]
     groups: int
     has_bias: bool = False
+    has_relu: bool = False
 
     @property
     def results(self) -> tuple[Sizes, ...]:

@@ -30,6 +30,8 @@ SOURCE_GRADIENT, DESTINATION_GRADIENT, WEIGHTS_GRADIENT, BIAS_GRADIENT = 129, 14
 SOURCE_QUERY, WEIGHTS_QUERY, WEIGHTS_GRADIENT_QUERY = 129, 131, 132
 DESTINATION_GRADIENT_QUERY, SCRATCHPAD_QUERY = 134, 136
 _AVX512 = 0x27
+# x * max(0, min(1, a * x)), with the largest a: a relu that leaves NaN as it is. oneDNN's own makes zero of it.
+_HARD_SWISH, _LARGEST = 0x34, 3.4028234663852886e38
 
 Handle = ctypes.c_void_p
 
@@ -79,6 +81,10 @@ class Library:
         # Who executes a primitive gives it its memory: that of the library belongs to the thread that made it.
         self._attributes = self.create("primitive_attr_create")
         self._call("primitive_attr_set_scratchpad_mode", self._attributes, _USER_SCRATCHPAD)
+        self._with_relu = self.create("primitive_attr_clone", self._attributes)
+        relu = self.create("post_ops_create")
+        self._call("post_ops_append_eltwise", relu, _HARD_SWISH, ctypes.c_float(_LARGEST), ctypes.c_float(0))
+        self._call("primitive_attr_set_post_ops", self._with_relu, relu)
 
     def computes(self, dtype: str) -> bool:
         """Returns whether the processor has instructions for a type; without them oneDNN's kernels are naive."""
@@ -86,9 +92,9 @@ class Library:
         return known is not None and self._instructions & known.instructions == known.instructions
 
     @property
-    def prefers_blocks(self) -> bool:
-        """True if kernels' gradients are faster from arrays in blocks of channels than from channels last."""
-        return self._instructions & _AVX512 != _AVX512
+    def has_avx512(self) -> bool:
+        """True if kernels use AVX-512."""
+        return self._instructions & _AVX512 == _AVX512
 
     def create(self, name: str, *arguments: Any) -> Handle:
         """Returns what the function `dnnl_<name>` makes of its arguments; it is kept as long as the process lives."""
@@ -103,10 +109,11 @@ class Library:
             return self.create("memory_desc_create_with_tag", *array, _ANY_FORMAT)
         return self.create("memory_desc_create_with_strides", *array, _sizes(strides))
 
-    def describe_convolution(self, name: str, *arguments: Any) -> Handle:
+    def describe_convolution(self, name: str, *arguments: Any, has_relu: bool = False) -> Handle:
         """Returns the description of a convolution's primitive; sequences are sizes."""
         given = [_sizes(a) if isinstance(a, tuple) else a for a in arguments]
-        return self.create(f"convolution_{name}_primitive_desc_create", self._engine, *given, self._attributes)
+        attributes = self._with_relu if has_relu else self._attributes
+        return self.create(f"convolution_{name}_primitive_desc_create", self._engine, *given, attributes)
 
     def describe_product(self, first: Handle, second: Handle, result: Handle) -> Handle:
         """Returns the description of the primitive of a product of matrices."""
@@ -199,6 +206,12 @@ def computes(dtype: str) -> bool:
     """Returns whether oneDNN has fast kernels for a type on this processor."""
     dnnl = load()
     return dnnl is not None and dnnl.computes(dtype)
+
+
+def has_avx512() -> bool:
+    """Returns whether oneDNN uses AVX-512 on this processor."""
+    dnnl = load()
+    return dnnl is not None and dnnl.has_avx512
 
 
 def _find() -> str | None:

@@ -119,7 +119,7 @@ def _plan_kernel_gradient(dnnl: Library, made: Plan, call: ConvolutionCall, piec
         source, _, output = _describe_arrays(dnnl, piece.call)
         # Of the primitive: in the program's order, or in one that suits it best.
         own_source, own_output = source, output
-        if dnnl.prefers_blocks and call.groups == 1 and piece.call.source[-1] >= _LEAST_BLOCKED:
+        if not dnnl.has_avx512 and call.groups == 1 and piece.call.source[-1] >= _LEAST_BLOCKED:
             own_source = dnnl.describe(call.dtype, _channels_second(piece.call.source)[0], None)
             own_output = dnnl.describe(call.dtype, _channels_second(piece.call.output)[0], None)
         primitive = _describe_convolution(dnnl, piece.call, own_source, own_output, "float32", bias)
@@ -210,7 +210,9 @@ def _describe_convolution(
     own = kernel if kernel_dtype == call.dtype else dnnl.describe(call.dtype, _kernel_sizes(call), None)
     own_bias = _describe_bias(dnnl, call, call.dtype)
     arrays = source, own, own_bias, output
-    forward = dnnl.describe_convolution("forward", library.FORWARD_TRAINING, library.DIRECT, *arrays, *window)
+    forward = dnnl.describe_convolution(
+        "forward", library.FORWARD_TRAINING, library.DIRECT, *arrays, *window, has_relu=call.has_relu
+    )
     if call.kind == "forward":
         return forward
     arrays = (source, kernel, output) if call.kind == "backward_data" else (source, kernel, bias, output)

@@ -1,4 +1,7 @@
-"""Biases that oneDNN adds, and whose gradients it sums, have XLA's values; what a program needs by itself stays."""
+"""What oneDNN computes along with convolutions has XLA's values; what a program needs by itself stays.
+
+Biases and relus of convolutions, and the gradients of biases along with those of kernels.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax import lax
 
@@ -39,6 +43,11 @@ def differentiate(layer: Callable[..., jax.Array]) -> Callable[..., Any]:
 def count_biases(f: Callable[..., Any], *args: Any) -> int:
     """Returns how many calls of oneDNN have biases, or sum their gradients."""
     return lowered(f, *args, ours=True).as_text().count(r"\22has_bias\22: true")
+
+
+def count_relus(f: Callable[..., Any], *args: Any) -> int:
+    """Returns how many calls of oneDNN apply a relu."""
+    return lowered(f, *args, ours=True).as_text().count(r"\22has_relu\22: true")
 
 
 def operands(shapes: tuple[tuple[int, ...], ...]) -> list[Any]:
@@ -126,3 +135,71 @@ def test_a_sum_that_the_kernels_gradient_depends_on_stays() -> None:
     arrays = operands((_X, _KERNEL, (*_X[:3], 24)))
     assert count_biases(gradients, *arrays) == 0
     assert_same(gradients, *arrays)
+
+
+_RELUS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "after a bias": (lambda x, k, b: jax.nn.relu(convolve(x, k) + b), (_X, _KERNEL, (24,))),
+    "without a bias": (lambda x, k: jax.nn.relu(convolve(x, k)), (_X, _KERNEL)),
+    "as a maximum": (lambda x, k, b: jnp.maximum(convolve(x, k) + b, 0), (_X, _KERNEL, (24,))),
+    "strides": (lambda x, k: jax.nn.relu(convolve(x, k, strides=2)), ((16, 21, 21, 32), _KERNEL)),
+    "channels second": (lambda x, k: jax.nn.relu(convolve(x, k, layout="NCHW")), ((16, 32, 20, 20), _KERNEL)),
+    "groups": (lambda x, k: jax.nn.relu(convolve(x, k, groups=4)), (_X, (3, 3, 8, 32))),
+    "lines": (lambda x, k, b: jax.nn.relu(convolve(x, k, layout="NWC") + b), ((32, 200, 32), (5, 32, 64), (64,))),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _RELUS)
+def test_a_relu_and_its_gradients_are_xlas(name: str) -> None:
+    layer, shapes = _RELUS[name]
+    arrays = operands(shapes)
+    assert count_relus(layer, *arrays) == 1
+    assert_same(layer, *arrays)
+    assert_same(differentiate(layer), *arrays)
+
+
+@pytest.mark.slow
+def test_relus_gradients_need_its_result_alone() -> None:
+    def layer(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+        return jax.nn.relu(convolve(x, kernel) + bias)
+
+    assert count_relus(differentiate(layer), *operands((_X, _KERNEL, (24,)))) == 1
+
+
+_OTHER_ACTIVATIONS: dict[str, Callable[[jax.Array], Any]] = {
+    "a leaky relu": jax.nn.leaky_relu,
+    "another limit": lambda y: jnp.maximum(y, 0.5),
+    "a minimum": lambda y: jnp.minimum(y, 0),
+    "a relu of a sum": lambda y: jax.nn.relu(y + y.mean()),
+    "a value that is needed": lambda y: (y, jax.nn.relu(y)),
+    "another comparison": lambda y: (jax.nn.relu(y), jnp.where(y > 1, y, 0)),
+    "a comparison with another value": lambda y: (jax.nn.relu(y), jnp.where(y > y.mean(), y, 0)),
+}
+
+
+@pytest.mark.parametrize("name", _OTHER_ACTIVATIONS)
+def test_other_activations_are_left_to_xla(name: str) -> None:
+    activation = _OTHER_ACTIVATIONS[name]
+
+    def layer(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> Any:
+        return activation(convolve(x, kernel) + bias)
+
+    arrays = operands((_X, _KERNEL, (24,)))
+    assert count_relus(layer, *arrays) == 0
+    assert_same(layer, *arrays)
+
+
+def test_a_relu_leaves_nan_and_infinity_as_they_are() -> None:
+    def layer(x: jax.Array, kernel: jax.Array) -> jax.Array:
+        return jax.nn.relu(convolve(x, kernel))
+
+    x, kernel = (np.asarray(a).copy() for a in operands((_X, _KERNEL)))
+    x[1, 2, 3, 4], x[2, 3, 4, 5] = np.nan, np.inf
+    kernel[..., 5, :] = abs(kernel[..., 5, :])
+    assert count_relus(layer, x, kernel) == 1
+    expected, received = (
+        np.asarray(lowered(layer, x, kernel, ours=ours).compile()(x, kernel)) for ours in (False, True)
+    )
+    assert np.isnan(expected).sum() > 0 < np.isinf(expected).sum()
+    assert np.array_equal(np.isnan(expected), np.isnan(received))
+    assert np.array_equal(np.isinf(expected), np.isinf(received))

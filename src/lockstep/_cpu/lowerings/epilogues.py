@@ -1,0 +1,153 @@
+"""Epilogues of oneDNN's convolutions: a bias that they add and a relu that they apply, to what they hold in registers.
+
+XLA reads and writes the whole output once more for these. Of a step of a tutorial's CNN on pictures of 180x180 (16 to
+64 channels, batch 32) the relus were an eighth.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from lockstep._cpu.lowerings.convolution import Convolution, float32_convolution
+from lockstep._cpu.lowerings.equations import call_instead, is_plain, trace_operands
+from lockstep._cpu.lowerings.foreign_convolutions import forward_call
+from lockstep._cpu.onednn.calls import ConvolutionCall
+from lockstep._cpu.onednn.custom_call import compute as compute_call
+from lockstep._engine.step.jaxprs import called_jaxpr, open_jaxpr, variables, with_equations
+from lockstep._types import Jaxpr, JaxprAtom, JaxprEquation
+
+
+def fuse_epilogues(jaxpr: Jaxpr) -> Jaxpr:
+    """Has convolutions compute what follows them, where nothing else needs their own results.
+
+    Returns a program, closed or not, for one device; the same object if nothing changes.
+    """
+    body = open_jaxpr(jaxpr)
+    convolutions = [(eqn, found) for eqn in body.eqns if (found := float32_convolution(eqn)) is not None]
+    if not convolutions:
+        return jaxpr
+    flow = _Flow.of(body)
+    # What takes the place of an equation; nothing where it is a part of another one.
+    changed: dict[int, JaxprEquation | None] = {}
+    for eqn, convolution in convolutions:
+        call = forward_call(convolution)
+        if call is not None:
+            changed.update(_fused(eqn, convolution, call, flow))
+    equations = [changed.get(id(eqn), eqn) for eqn in body.eqns]
+    return with_equations(jaxpr, [eqn for eqn in equations if eqn is not None])
+
+
+@dataclass
+class _Flow:
+    """Which equations write and read the variables of a program."""
+
+    writers: dict[Any, JaxprEquation] = field(default_factory=dict[Any, JaxprEquation])
+    readers: dict[Any, list[JaxprEquation]] = field(default_factory=lambda: defaultdict(list))
+    results: set[Any] = field(default_factory=set[Any])
+
+    @classmethod
+    def of(cls, body: Any) -> _Flow:
+        flow = cls(results=set(variables(body.outvars)))
+        for eqn in body.eqns:
+            flow.writers.update(dict.fromkeys(eqn.outvars, eqn))
+            for variable in dict.fromkeys(variables(eqn.invars)):
+                flow.readers[variable].append(eqn)
+        return flow
+
+    def readers_alone(self, variable: Any) -> Sequence[JaxprEquation]:
+        """Returns the equations that read a variable; none if it is a result of the program."""
+        return () if variable in self.results else self.readers[variable]
+
+
+def _fused(
+    eqn: JaxprEquation, convolution: Convolution, call: ConvolutionCall, flow: _Flow
+) -> dict[int, JaxprEquation | None]:
+    """Returns what takes the places of equations when a convolution computes its epilogue."""
+    last, bias = _addition(eqn, convolution, flow) or (eqn, None)
+    operands = [*eqn.invars] if bias is None else [*eqn.invars, bias]
+    relu, comparisons = _relu(last.outvars[0], flow)
+    if relu is None and bias is None:
+        return {}
+    (result,) = last.outvars if relu is None else relu.outvars
+    call = replace(call, has_bias=bias is not None, has_relu=relu is not None)
+    short = last.replace(invars=operands, outvars=[result])
+    changed: dict[int, JaxprEquation | None] = {} if relu is None else {id(relu): None}
+    changed |= {id(eqn): None, id(last): call_instead(short, trace_operands(_compute(convolution, call), short))}
+    # Where the relu is positive, its operand is.
+    return changed | {id(c): c.replace(invars=[result, c.invars[1]]) for c in comparisons}
+
+
+def _compute(convolution: Convolution, call: ConvolutionCall) -> Callable[..., jax.Array]:
+    def compute(lhs: jax.Array, rhs: jax.Array, *bias: jax.Array) -> jax.Array:
+        flat = [b.reshape(-1) for b in bias]
+        return convolution.from_canonical(lambda lhs, rhs: compute_call(call, lhs, rhs, *flat))(lhs, rhs)
+
+    return compute
+
+
+def _addition(eqn: JaxprEquation, convolution: Convolution, flow: _Flow) -> tuple[JaxprEquation, JaxprAtom] | None:
+    """Returns the equation that adds a bias to a convolution's result, which nothing else reads, and the bias."""
+    (value,) = eqn.outvars
+    readers = flow.readers_alone(value)
+    if len(readers) != 1 or readers[0].primitive is not lax.add_p or not is_plain(readers[0]):
+        return None
+    others = [atom for atom in readers[0].invars if atom is not value]
+    bias = _bias(others[0], convolution, flow.writers) if len(others) == 1 else None
+    return None if bias is None else (readers[0], bias)
+
+
+def _bias(atom: JaxprAtom, convolution: Convolution, writers: Mapping[Any, JaxprEquation]) -> JaxprAtom | None:
+    """Returns the array of one number for each channel that an atom is, repeated along the other dimensions or not."""
+    rank, channel = convolution.rank + 2, convolution.out_order.index(convolution.rank + 1)
+    sizes = [convolution.out[-1] if i == channel else 1 for i in range(rank)]
+    for source in (atom, *_broadcast(atom, channel, writers)):
+        if source.aval.dtype == convolution.dtype and list(source.aval.shape) in (sizes, sizes[channel : channel + 1]):
+            return source
+    return None
+
+
+def _broadcast(atom: JaxprAtom, channel: int, writers: Mapping[Any, JaxprEquation]) -> list[JaxprAtom]:
+    """Returns what an atom repeats, as a list of one if it repeats an array along all dimensions but the channels'."""
+    for variable in variables([atom]):
+        eqn = writers.get(variable)
+        if eqn is not None and eqn.primitive is lax.broadcast_in_dim_p and len(eqn.invars) == 1:
+            (source,), dimensions = eqn.invars, tuple(eqn.params["broadcast_dimensions"])
+            if dimensions in ((channel,), tuple(range(len(atom.aval.shape)))):
+                return [source]
+    return []
+
+
+def _relu(value: Any, flow: _Flow) -> tuple[JaxprEquation | None, Sequence[JaxprEquation]]:
+    """Returns the relu of a value, and comparisons of it with zero, as derivatives have them, if these are all readers.
+
+    `None` in place of the relu if there is something else.
+    """
+    readers = flow.readers_alone(value)
+    relus = [eqn for eqn in readers if _is_relu(eqn, value)]
+    comparisons = [eqn for eqn in readers if eqn.primitive is lax.gt_p and _is_with_zero(eqn, value)]
+    if len(relus) == 1 and len(relus) + len(comparisons) == len(readers):
+        return relus[0], comparisons
+    return None, ()
+
+
+def _is_relu(eqn: JaxprEquation, value: Any) -> bool:
+    """Returns whether an equation, or one that it does nothing but call, is the larger of a value and zero."""
+    if eqn.primitive is lax.max_p:
+        return is_plain(eqn) and _is_with_zero(eqn, value)
+    called = called_jaxpr(eqn)
+    body = None if called is None else open_jaxpr(called)
+    if body is None or len(body.eqns) != 1 or len(body.invars) != 1 or body.outvars != body.eqns[0].outvars:
+        return False
+    return _is_relu(body.eqns[0], body.invars[0])
+
+
+def _is_with_zero(eqn: JaxprEquation, value: Any) -> bool:
+    first, second = eqn.invars
+    return first is value and not list(variables([second])) and bool(np.all(second.val == 0))
