@@ -10,6 +10,9 @@ from jax import lax
 
 from benchmarks.grids.case import Case
 
+State = tuple[jax.Array, jax.Array, jax.Array]
+"""A table, and two arrays of its shape that belong to the optimizer."""
+
 # Rows and numbers of a row, around the size from which rows are updated by themselves, and far above it.
 _TABLES = ((16_384, 16), (100_000, 1), (300_000, 1), (4_096, 64), (8_192, 64), (100_000, 32), (1_000_000, 16))
 _LOOKUPS = (32, 256, 1_024, 8_192)
@@ -18,28 +21,39 @@ _STEPS = 10
 
 
 def row_update_cases() -> Iterator[Case]:
-    """Yields tables with few and many lookups, under SGD and Adagrad."""
+    """Yields tables with few and many lookups, under SGD, Adagrad, momentum and Adam."""
     for table in _TABLES:
         for count in _LOOKUPS:
             yield _training("Adagrad", table, count, quick=count == 256)
     for table in _TABLES[-3:]:
         yield _training("SGD", table, 256)
+        yield _training("momentum", table, 256)
+        for count in _LOOKUPS:
+            yield _training("Adam", table, count, quick=count == 256)
+    for table, count in (((20_000, 64), 1_024), ((2_000_000, 1), 1_024), ((16_384, 64), 32)):
+        yield _training("Adam", table, count)
 
 
 def _training(name: str, table: tuple[int, int], count: int, quick: bool = False) -> Case:
     def compute(table: jax.Array, seeds: jax.Array, target: jax.Array) -> jax.Array:
         places = (jnp.abs(seeds) * 1e7).astype(jnp.int32) % table.shape[0]
 
-        def step(i: int, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            values, squares = state
+        def step(i: int, state: State) -> State:
+            values, means, squares = state
             here = lax.dynamic_index_in_dim(places, i, keepdims=False)
             gradient = jax.grad(lambda t: jnp.sum((jnp.take(t, here, 0) - target) ** 2))(values)
             if name == "SGD":
-                return values - 0.01 * gradient, squares
+                return values - 0.01 * gradient, means, squares
+            if name == "momentum":
+                means = 0.9 * means - 0.01 * gradient
+                return values + means, means, squares
+            if name == "Adam":
+                means, squares = means + (gradient - means) * 0.1, squares + (gradient**2 - squares) * 0.001
+                return values - 0.01 * means / (jnp.sqrt(squares) + 1e-7), means, squares
             squares = squares + gradient**2
-            return values - 0.01 * gradient / jnp.sqrt(squares + 1e-7), squares
+            return values - 0.01 * gradient / jnp.sqrt(squares + 1e-7), means, squares
 
-        return lax.fori_loop(0, _STEPS, step, (table, jnp.full_like(table, 0.1)))[0]
+        return lax.fori_loop(0, _STEPS, step, (table, jnp.zeros_like(table), jnp.full_like(table, 0.1)))[0]
 
     title = f"row updates {name}, {table[0]}x{table[1]} float32, {count} lookups, {_STEPS} steps"
     return Case(title, compute, (table, (_STEPS, count), (table[1],)), jnp.float32, quick, in_loop=False)
