@@ -89,7 +89,8 @@ def test_lines_have_biases_whose_gradients_are_xlas() -> None:
         return convolve(x, kernel, layout="NWC") + bias
 
     arrays = operands(((32, 200, 32), (5, 32, 64), (64,)))
-    assert count_biases(differentiate(layer), *arrays) == 1
+    # Without AVX-512 the kernel's gradient is XLA's.
+    assert count_biases(differentiate(layer), *arrays) == 1 + library.has_avx512()
     assert_same(differentiate(layer), *arrays)
 
 

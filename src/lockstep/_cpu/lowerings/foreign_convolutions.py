@@ -14,7 +14,7 @@ from lockstep._cpu.lowerings.convolution import Compute, Convolution
 from lockstep._cpu.onednn.calls import ConvolutionCall, Dtype, Kind, Sizes
 from lockstep._cpu.onednn.custom_call import compute as compute_call
 from lockstep._cpu.onednn.custom_call import compute_all
-from lockstep._cpu.onednn.library import computes
+from lockstep._cpu.onednn.library import computes, has_avx512
 
 # Below so many products a call, which is Python's and wakes threads, takes longer than XLA's own: 8x8x8x32 with 32
 # kernels of 3x3 0.09 ms and 0.18. With groups XLA is slower: 8x6x6x960, one kernel of 3x3 for each, 0.38 and 0.21; and
@@ -24,7 +24,7 @@ _LEAST_PRODUCTS, _LEAST_GROUPED_PRODUCTS, _LEAST_DEPTHWISE_PRODUCTS = 5_000_000,
 _MOST_DEPTHWISE_TAPS = 3
 _MOST_PRODUCTS_OF_MANY_TAPS = 2_000_000
 _MOST_DIMENSIONS = 3
-_LEAST_CHANNELS, _LEAST_CHANNELS_PRODUCT, _LARGE_PICTURE = 4, 512, 1024
+_LEAST_CHANNELS, _LEAST_CHANNELS_PRODUCT, _LARGE_PICTURE, _MANY_PLACES = 4, 512, 1024, 4096
 
 
 def foreign_convolution(convolution: Convolution) -> Compute | None:
@@ -131,8 +131,7 @@ def _is_worth(call: ConvolutionCall) -> bool:
     # kernel as large as the picture: 32x2x2x512 with 512 of 3x3, the input's gradient 5.5 and 20; 8x3x3x768 13.7 and
     # 17.9. Few channels: 128x28x28x32 with 1 of 3x3 1.9 and 3.1, 16x96x96x32 with 3 7.1 and 10.1. Kernels' gradients:
     # 64x28x28x1 with 32 of 3x3 0.67 and 0.91, 64x16x16x8 with 8 0.39 and 1.5, 16x17x17x17 with 17 0.66 and 4.6, but
-    # 32x32x32x16 with 16 2.8 and 2.6, 32x64x64x8 with 16 12.1 and 1.9. Of lines (EPYC with AVX2): 32x256x128 with
-    # 128 of 3 9.8 and 17.7, 64x100x64 with 64 of 7 5.2 and 7.9.
+    # 32x32x32x16 with 16 2.8 and 2.6, 32x64x64x8 with 16 12.1 and 1.9.
     taps, space = call.kernel[:-2], call.source[1:-1]
     inputs, outputs = call.source[-1], call.output[-1]
     covers = any(size <= (t - 1) * d + 1 and t > 1 for size, t, d in zip(space, taps, call.dilation, strict=True))
@@ -142,12 +141,22 @@ def _is_worth(call: ConvolutionCall) -> bool:
     if call.kind == "backward_weights":
         if call.groups > 1:
             return is_depthwise and _is_worth_of_depthwise_kernel(call)
-        return (
-            len(space) > 1
-            and inputs > 1
-            and (inputs * outputs >= _LEAST_CHANNELS_PRODUCT or math.prod(space) >= _LARGE_PICTURE)
-        )
+        if len(space) == 1:
+            return _is_worth_of_line_kernel(call)
+        is_large = inputs * outputs >= _LEAST_CHANNELS_PRODUCT or math.prod(space) >= _LARGE_PICTURE
+        return inputs > 1 and is_large
     return (outputs if call.kind == "forward" else inputs) >= _LEAST_CHANNELS
+
+
+def _is_worth_of_line_kernel(call: ConvolutionCall) -> bool:
+    """Returns whether oneDNN is to compute the gradient of a kernel that moves along a line.
+
+    Of many places (ms, float32, XLA's and oneDNN's, 2-core Xeon with AVX-512): 64x256x64 with 64 of 3 10.2 and 4.7,
+    16x512x256 with 256 38 and 28, 128x50x32 with 32 1.4 and 0.9; but 64x20x64 with 64 0.53 and 0.79, 32x200x8 with 32 of
+    5 0.45 and 0.67. With AVX2 (EPYC) 32x256x128 with 128 of 3 9.8 and 17.7, 64x100x64 with 64 of 7 5.2 and 7.9.
+    """
+    places, channels = math.prod(call.source[:-1]), call.source[-1] * call.output[-1]
+    return has_avx512() and places >= _MANY_PLACES and channels >= _LEAST_CHANNELS_PRODUCT
 
 
 def _is_worth_of_depthwise_kernel(call: ConvolutionCall) -> bool:
