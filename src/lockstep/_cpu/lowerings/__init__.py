@@ -15,6 +15,7 @@ a lowering stays only while it gains 1.2 x on its own grid (`benchmarks/lowering
     small_convolutions  few inputs, one output, 1x1
     small_pictures      kernels larger than the picture
     pooling             max and average pooling, and the gradient of max pooling
+    average_pooling     counts of places in windows, and gradients
     loop_products       products in the body of a `lax.scan`, as recurrent layers have them
     products            products that sum over several leading axes, as the gradients of dense layers' kernels do
     row_updates         tables of which an optimizer changes some rows

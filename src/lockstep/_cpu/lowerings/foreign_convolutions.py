@@ -152,8 +152,8 @@ def _is_worth_of_line_kernel(call: ConvolutionCall) -> bool:
     """Returns whether oneDNN is to compute the gradient of a kernel that moves along a line.
 
     Of many places (ms, float32, XLA's and oneDNN's, 2-core Xeon with AVX-512): 64x256x64 with 64 of 3 10.2 and 4.7,
-    16x512x256 with 256 38 and 28, 128x50x32 with 32 1.4 and 0.9; but 64x20x64 with 64 0.53 and 0.79, 32x200x8 with 32 of
-    5 0.45 and 0.67. With AVX2 (EPYC) 32x256x128 with 128 of 3 9.8 and 17.7, 64x100x64 with 64 of 7 5.2 and 7.9.
+    16x512x256 with 256 38 and 28, 128x50x32 with 32 1.4 and 0.9; but 64x20x64 with 64 0.53 and 0.79, 32x200x8 with 32
+    of 5 0.45 and 0.67. With AVX2 (EPYC) 32x256x128 with 128 of 3 9.8 and 17.7, 64x100x64 with 64 of 7 5.2 and 7.9.
     """
     places, channels = math.prod(call.source[:-1]), call.source[-1] * call.output[-1]
     return has_avx512() and places >= _MANY_PLACES and channels >= _LEAST_CHANNELS_PRODUCT

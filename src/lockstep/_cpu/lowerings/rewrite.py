@@ -16,6 +16,7 @@ from typing import Any
 from jax import lax
 from jax.extend.core import JaxprEqn, primitives
 
+from lockstep._cpu.lowerings.average_pooling import average_pooling
 from lockstep._cpu.lowerings.bias_gradients import fuse_bias_gradients
 from lockstep._cpu.lowerings.convolution import Compute, Convolution, canonical, canonicalize
 from lockstep._cpu.lowerings.depthwise import depthwise, depthwise_kernel_gradient
@@ -108,7 +109,7 @@ LOCAL_RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
 }
 
 # What looks at more than one equation.
-PASSES: tuple[Callable[[Jaxpr], Jaxpr], ...] = (resample,)
+PASSES: tuple[Callable[[Jaxpr], Jaxpr], ...] = (resample, average_pooling)
 # The numbers of rows are data: XLA would have every device of several look for them in all batches.
 LOCAL_PASSES = (update_rows, *PASSES)
 LIBRARY_PASSES = (*LOCAL_PASSES, fuse_epilogues, fuse_bias_gradients)
