@@ -100,6 +100,7 @@ _WHOLE: dict[str, Callable[..., Any]] = {
     "norm": lambda t, s, g: (t - 0.1 * g / jnp.sqrt(jnp.sum(g**2)), s),
     "gradient": lambda t, s, g: (t - 0.1 * g, g),
     "sums of columns": lambda t, s, g: (t - 0.1 * g, s, jnp.sum(g, 0)),
+    "no table": lambda t, s, g: (t, jnp.exp(g)),
 }
 
 

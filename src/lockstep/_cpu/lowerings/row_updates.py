@@ -292,7 +292,8 @@ def _made_by_rows(
     if not escaping or any(_is_known_number(known[v]) for v in escaping):
         return None
     results = {v: known[v].variable if _is_table(known[v], shape) else None for v in escaping}
-    if None in results.values() and not _is_large(lookups, _SMALLEST_MOVING, _NUMBERS_PER_MOVING_LOOKUP):
+    is_small = not _is_large(lookups, _SMALLEST_MOVING, _NUMBERS_PER_MOVING_LOOKUP)
+    if None in results.values() and (is_small or all(v.aval.shape != shape for v in inputs)):
         return None
     return _Update(lookups, equations, following, inputs, results)
 
