@@ -168,7 +168,7 @@ def _unreadable(directory: str, file: str, complaints: list[str]) -> CheckpointE
 
 
 def _first(directory: str, attempt: Callable[[str], _T], latest_filename: str | None) -> tuple[_T | None, list[str]]:
-    listed, complaints = _listed(directory, latest_filename)
+    listed, complaints = _read_list(directory, latest_filename)
     tried: set[str] = set()
     for prefix in [*listed, *reversed(on_disk(directory))]:
         if (known := os.path.abspath(prefix)) in tried:
@@ -182,7 +182,7 @@ def _first(directory: str, attempt: Callable[[str], _T], latest_filename: str | 
     return None, complaints if tried else []
 
 
-def _listed(directory: str, latest_filename: str | None) -> tuple[list[str], list[str]]:
+def _read_list(directory: str, latest_filename: str | None) -> tuple[list[str], list[str]]:
     """Returns the checkpoints that the file lists, the newest first, and complaints about the file."""
     file = state_file(directory, latest_filename)
     try:

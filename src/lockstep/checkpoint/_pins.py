@@ -97,7 +97,7 @@ def remove_unless_pinned(prefix: str) -> bool:
 
 def _pin(prefix: str) -> str | None:
     """Makes a pin while the writer cannot be removing the checkpoint; returns its path."""
-    descriptor = _locked(file_of(prefix))
+    descriptor = _open_locked(file_of(prefix))
     directory, name = os.path.split(prefix)
     pins = os.path.join(directory, _DIRECTORY)
     pin = os.path.join(pins, _owners.tag_name(name) + _SUFFIX)
@@ -119,7 +119,7 @@ def _pin(prefix: str) -> str | None:
         os.close(descriptor)
 
 
-def _locked(file: str) -> int:
+def _open_locked(file: str) -> int:
     """Opens a checkpoint's file with a shared lock, if the file system has locks; returns the descriptor."""
     end, pause = time.monotonic() + _PATIENCE, threading.Event()
     while True:

@@ -66,7 +66,7 @@ class Sorted:
         for i, leaf in enumerate(leaves):
             if isinstance(leaf, jax.Array):
                 is_there = is_traced(leaf) or leaf.sharding == whole or leaf.sharding.device_set == devices
-                self.arrays[i] = leaf if is_there else _placed(replicas, leaf)
+                self.arrays[i] = leaf if is_there else _place(replicas, leaf)
                 key.append(WHOLE)
             elif isinstance(leaf, PerReplica):
                 if leaf.stack is None:
@@ -82,7 +82,7 @@ class Sorted:
                 self.arrays[i] = to_arrays(leaf)
                 key.append(WHOLE)
             elif isinstance(leaf, DistributedValues):
-                self.arrays[i] = _placed(replicas, jnp.asarray(_value_of(leaf)))
+                self.arrays[i] = _place(replicas, jnp.asarray(_value_of(leaf)))
                 key.append(WHOLE)
             else:
                 key.append(Fixed(leaf))
@@ -190,7 +190,7 @@ def _filled_up(array: Array, common: Shape) -> Any:
     return array.reshape(1) if not common else array
 
 
-def _placed(replicas: Replicas, array: jax.Array) -> jax.Array:
+def _place(replicas: Replicas, array: jax.Array) -> jax.Array:
     if not array.is_fully_addressable and not array.is_fully_replicated:
         raise ArgumentError(
             "An array of several processes must be whole on each of them, or a PerReplica. Received: one of shape "

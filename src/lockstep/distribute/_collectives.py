@@ -111,7 +111,7 @@ class Traced:
         # While replicas are emulated, sums are taken from their jaxprs; no algorithm has a way to go.
         if sequential_emulation.current() is not None:
             return [lax.psum(v, AXIS) for v in values]
-        return list(_summed(tuple(values), how, self.count)) if values else []
+        return list(_sum(tuple(values), how, self.count)) if values else []
 
     def gather(self, value: PyTree, axis: int, options: CommunicationOptions | None) -> Any:
         checked_options(options)
@@ -157,14 +157,14 @@ def enter_replica(strategy: Strategy) -> Generator[ReplicaContext]:
         yield context
 
 
-def _summed(values: tuple[Any, ...], how: Reduction, count: int) -> tuple[Any, ...]:
+def _sum(values: tuple[Any, ...], how: Reduction, count: int) -> tuple[Any, ...]:
     """Returns sums over the replicas, whose gradients are sums, too."""
     # jax differentiates a psum by itself: without jax's account of what varies (check_vma) it is a psum again.
     if how.algorithm == "all_reduce" and not how.packs and not how.pack_bytes and not backends.all_reduce(AXIS, count):
         return tuple(lax.psum(v, AXIS) for v in values)
     # A backend's custom call has no derivative; that of a sum is the sum of the replicas' cotangents.
     total = jax.custom_vjp(lambda *vs: tuple(mark_invariant(how.sum(vs, AXIS, count))))
-    total.defvjp(lambda *vs: (total(*vs), None), lambda _, cotangents: _summed(tuple(cotangents), how, count))
+    total.defvjp(lambda *vs: (total(*vs), None), lambda _, cotangents: _sum(tuple(cotangents), how, count))
     return total(*values)
 
 

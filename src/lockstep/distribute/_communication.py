@@ -193,7 +193,7 @@ class NcclAllReduce(CrossDeviceOps):
     """
 
     def __init__(self, num_packs: int = 1) -> None:
-        self._packs = _checked(num_packs)
+        self._packs = _check_num_packs(num_packs)
 
     def reduction(self, platform: str) -> Reduction | None:
         """`None` for one pack: XLA's own."""
@@ -217,7 +217,7 @@ class HierarchicalCopyAllReduce(CrossDeviceOps):
     _algorithm = "hierarchical"
 
     def __init__(self, num_packs: int = 1) -> None:
-        self._packs = _checked(num_packs)
+        self._packs = _check_num_packs(num_packs)
 
 
 class ReductionToOneDevice(CrossDeviceOps):
@@ -230,7 +230,7 @@ class ReductionToOneDevice(CrossDeviceOps):
     _algorithm = "one_device"
 
 
-def _checked(num_packs: int) -> int:
+def _check_num_packs(num_packs: int) -> int:
     if type(num_packs) is not int or num_packs < 0:
         raise ArgumentError(f"num_packs must be a non-negative integer. Received: {num_packs!r}. Example: 1")
     return num_packs
@@ -251,10 +251,10 @@ def local_reduction(options: CommunicationOptions, ops: CrossDeviceOps | None, p
             f"{type(ops).__name__} and {options}. Leave one of them out; gradient_dtype and power_sgd_rank "
             "go with both."
         )
-    return _compressed(ops, ops.reduction(platform), options)
+    return _compress(ops, ops.reduction(platform), options)
 
 
-def _compressed(ops: CrossDeviceOps, found: Reduction | None, options: CommunicationOptions) -> Reduction | None:
+def _compress(ops: CrossDeviceOps, found: Reduction | None, options: CommunicationOptions) -> Reduction | None:
     from lockstep._engine.step.reduction import Reduction
 
     if options.gradient_dtype is None and options.power_sgd_rank is None:

@@ -118,7 +118,7 @@ class Held:
             rows = [jax.device_put(v[None], d) for v, (_, d) in zip(results, self._replicas.local, strict=True)]
             shape = (self._replicas.count, *variable.shape)
             stack = jax.make_array_from_single_device_arrays(shape, self._replicas.by_example, rows)
-            read = None if how == "none" else _joined(self._replicas, how, own, variable)
+            read = None if how == "none" else _join(self._replicas, how, own, variable)
             self.keep([(of_each[0], stack, read)])
             return
         before = variable._value
@@ -129,7 +129,7 @@ class Held:
         elif is_same and (how != "sum" or way == "together"):
             value = results[0]
         else:
-            value = _joined(self._replicas, how, own, variable)
+            value = _join(self._replicas, how, own, variable)
         device = next(iter(before.devices()))
         variable._direct_assign((before if way == "added" else 0) + jax.device_put(value, device))
 
@@ -155,14 +155,14 @@ class Held:
                 # The chief's values are everyone's, so that workers need no common seed.
                 variable._direct_assign(local_copy(value))
         for variable, value in zip(variables, placed, strict=True):
-            self._copies.remember(variable, variable._value, self._sharded(variable) if is_own(variable) else value)
+            self._copies.remember(variable, variable._value, self._shard(variable) if is_own(variable) else value)
 
     def _placed(self, variable: Any) -> jax.Array:
         """Returns a variable's value on the replicas: that of the last program, unless it was assigned to since."""
         placed = self._copies.placed(variable, variable._value)
         # One that replicas have just begun to keep apart was placed as a whole.
         if placed is None or placed.ndim != len(variable.shape) + is_own(variable):
-            placed = self._sharded(variable) if is_own(variable) else self._whole(variable)
+            placed = self._shard(variable) if is_own(variable) else self._whole(variable)
             self._copies.remember(variable, variable._value, placed)
         return placed
 
@@ -170,7 +170,7 @@ class Held:
         with jax.ensure_compile_time_eval():  # Also where an outer function is traced.
             return replicate(self._replicas, variable._value)
 
-    def _sharded(self, variable: Any) -> jax.Array:
+    def _shard(self, variable: Any) -> jax.Array:
         """Places a row for each replica: a part of the value if replicas are summed, else all of it."""
         value, count = np.asarray(variable._value), self._replicas.count
         # As in TensorFlow (values_util.on_read_assign_cross_replica), where the parts of integers lose what does not
@@ -198,7 +198,7 @@ def _outer_value(scope: keras.StatelessScope, variable: Any) -> Any:
     return variable._value if value is None else value
 
 
-def _joined(replicas: Replicas, how: str, own: PerReplica, variable: Any) -> jax.Array:
+def _join(replicas: Replicas, how: str, own: PerReplica, variable: Any) -> jax.Array:
     """The values of all replicas, combined as arrays of this process."""
     if how == "sum" or (how == "mean" and jnp.issubdtype(variable.dtype, jnp.inexact)):
         return reduce(replicas, how, own, None)

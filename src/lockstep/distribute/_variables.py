@@ -71,7 +71,7 @@ class Assigned:
 
     def read(self, value: PyTree) -> Any:
         """Returns what cross-replica context reads, of this replica's value; in its trace."""
-        return _combined(self.variable.aggregation, value, self.variable)
+        return _combine(self.variable.aggregation, value, self.variable)
 
     def combined(self, before: Any, result: PyTree, varies: bool) -> Any:
         """Returns the variable's next value, of this replica or of all; in the trace of one."""
@@ -87,10 +87,10 @@ class Assigned:
         if how == "none" and keep_apart(self.variable):
             # Its value is an input of this trace as one of all replicas.
             raise Again
-        return _combined(how, result, self.variable)
+        return _combine(how, result, self.variable)
 
 
-def _combined(how: str, value: PyTree, variable: Variable) -> Any:
+def _combine(how: str, value: PyTree, variable: Variable) -> Any:
     if how == "only_first_replica":
         # By a gather, as XLA has no broadcast between processes.
         return lax.all_gather(value, AXIS)[0]

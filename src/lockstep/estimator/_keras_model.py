@@ -92,7 +92,7 @@ def _model_fn(model: Model, names: dict[str, str], export_outputs: Mapping[str, 
             return EstimatorSpec(mode, predictions=predictions, loss=loss, train_op=train_op)
         metrics = _metrics(compiled, this, labels, outputs, weights)
         if names:
-            metrics = _renamed(metrics, names)
+            metrics = _rename(metrics, names)
         return EstimatorSpec(mode, predictions=predictions, loss=loss, eval_metric_ops=metrics)
 
     return model_fn
@@ -162,7 +162,7 @@ def _metrics(
     return by_name
 
 
-def _renamed(metrics: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def _rename(metrics: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     unknown, extra = sorted(set(metrics) - set(names)), sorted(set(names) - set(metrics))
     if unknown or extra:
         raise ArgumentError(

@@ -137,7 +137,7 @@ class RecordReader:
         # What follows the last newline is being written just now: it is read, whole, the next time.
         whole, newline, _ = data.rpartition(b"\n")
         self._position += len(whole) + len(newline)
-        return [record for line in whole.splitlines() if (record := _parsed(line)) is not None]
+        return [record for line in whole.splitlines() if (record := _parse(line)) is not None]
 
 
 def read_all(log_dir: str | os.PathLike[str]) -> dict[str, list[Record]]:
@@ -167,7 +167,7 @@ def _ends_with_newline(path: Path) -> bool:
         return file.read(1) == b"\n"
 
 
-def _parsed(line: bytes) -> Record | None:
+def _parse(line: bytes) -> Record | None:
     try:
         record = json.loads(line)
     except ValueError:

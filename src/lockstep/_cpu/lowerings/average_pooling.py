@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -32,8 +32,8 @@ _FLOATS = ("float32", "float64")
 # Smaller windows of stride 1 are faster as XLA's: 2x2 over 8x56x56x64 1.0 ms, not 1.7.
 _LEAST_TAPS = 9
 
-# Before and after each axis, and how many zeros between its places.
-_Margins = Sequence[tuple[int, int, int]]
+# Of what the sums' operand is made of.
+Compute = Callable[[jax.Array], jax.Array]
 
 
 def average_pooling(jaxpr: Jaxpr) -> Jaxpr:
@@ -52,22 +52,21 @@ def _rewritten(eqn: JaxprEquation, writers: Mapping[Any, JaxprEquation]) -> Jaxp
     source = next((writers.get(v) for v in variables(eqn.invars)), None)
     if source is None or not is_plain(source) or eqn.invars[0].aval.dtype.name not in _FLOATS:
         return eqn
-    compute = None
-    if source.primitive is lax.broadcast_in_dim_p and set(eqn.params["base_dilation"]) == {1}:
-        compute = _sums_of_one_number(source.outvars[0].aval.shape, eqn.params)
-    elif source.primitive is lax.pad_p and _is_of_stride_one(eqn) and _is_zero(source.invars[1]):
-        compute = _gradient(eqn.params["window_dimensions"], source.params["padding_config"])
-    if compute is None or (source.primitive is lax.broadcast_in_dim_p and source.invars[0].aval.shape):
-        return eqn
-    # XLA removes what the operand was made with, where nothing else reads it.
+    compute = _sums_of_one_number(source, eqn.params) or _gradient(source, eqn.params)
+    # Of what the operand is made of: XLA removes the operand where nothing else reads it.
     short = eqn.replace(invars=source.invars[:1])
-    return call_instead(short, trace_operands(compute, short))
+    return eqn if compute is None else call_instead(short, trace_operands(compute, short))
 
 
-def _sums_of_one_number(shape: Sequence[int], params: Mapping[str, Any]) -> Callable[[jax.Array], jax.Array]:
-    """Returns what computes sums over windows of an array of a shape that has one number everywhere."""
+def _sums_of_one_number(source: JaxprEquation, params: Mapping[str, Any]) -> Compute | None:
+    """Returns what computes sums over windows of one number, repeated everywhere; `None` if `source` makes no such."""
+    if source.primitive is not lax.broadcast_in_dim_p or source.invars[0].aval.shape:
+        return None
+    if set(params["base_dilation"]) != {1}:
+        return None
     names = "window_dimensions", "window_strides", "padding", "window_dilation"
-    axes = [_counts(*axis) for axis in zip(shape, *(params[name] for name in names), strict=True)]
+    sizes = source.outvars[0].aval.shape
+    axes = [_counts(*axis) for axis in zip(sizes, *(params[name] for name in names), strict=True)]
     out = [len(counts) for counts in axes]
 
     def compute(number: jax.Array) -> jax.Array:
@@ -84,24 +83,22 @@ def _counts(size: int, window: int, stride: int, padding: tuple[int, int], dilat
     return np.sum((places >= 0) & (places < size), axis=1)
 
 
-def _is_of_stride_one(eqn: JaxprEquation) -> bool:
-    steps = {n for name in ("window_strides", "base_dilation", "window_dilation") for n in eqn.params[name]}
-    return steps == {1} and not np.any(eqn.params["padding"])
+def _gradient(source: JaxprEquation, params: Mapping[str, Any]) -> Compute | None:
+    """Returns what computes sums over overlapping windows, given their results' gradient.
 
-
-def _is_zero(atom: Any) -> bool:
-    return hasattr(atom, "val") and float(atom.val) == 0
-
-
-def _gradient(window: Sequence[int], margins: _Margins) -> Callable[[jax.Array], jax.Array] | None:
-    """Returns what computes sums over windows of an array in margins; `None` where XLA's own program is as good."""
+    `None` if `source` does not put that in margins of zeros, or XLA's own program is as good.
+    """
+    steps = {n for name in ("window_strides", "base_dilation", "window_dilation") for n in params[name]}
+    if source.primitive is not lax.pad_p or steps != {1} or np.any(params["padding"]) or not _is_zero(source.invars[1]):
+        return None
+    window, margins = params["window_dimensions"], source.params["padding_config"]
     rank, strides = len(window), [zeros + 1 for _, _, zeros in margins]
     overlap = any(size > stride for size, stride in zip(window, strides, strict=True))
     if not overlap or (max(strides) == 1 and math.prod(window) < _LEAST_TAPS) or rank not in _RANKS:
         return None
     is_alone = [(size, *map(int, margin)) == (1, 0, 0, 0) for size, margin in zip(window, margins, strict=True)]
     channel = next((axis for axis in (rank - 1, 1) if is_alone[axis]), None)
-    if channel is None or not is_alone[0]:
+    if channel is None or not is_alone[0] or any(min(low, high) < 0 for low, high, _ in margins):
         return None
     space = [axis for axis in range(1, rank) if axis != channel]
     letters = "XYZ"[: len(space)]
@@ -120,3 +117,7 @@ def _gradient(window: Sequence[int], margins: _Margins) -> Callable[[jax.Array],
         )
 
     return convolve
+
+
+def _is_zero(atom: Any) -> bool:
+    return hasattr(atom, "val") and float(atom.val) == 0

@@ -39,7 +39,7 @@ def fuse_epilogues(jaxpr: Jaxpr) -> Jaxpr:
     for eqn, convolution in convolutions:
         call = forward_call(convolution)
         if call is not None:
-            changed.update(_fused(eqn, convolution, call, flow))
+            changed.update(_fuse(eqn, convolution, call, flow))
     equations = [changed.get(id(eqn), eqn) for eqn in body.eqns]
     return with_equations(jaxpr, [eqn for eqn in equations if eqn is not None])
 
@@ -66,7 +66,7 @@ class _Flow:
         return () if variable in self.results else self.readers[variable]
 
 
-def _fused(
+def _fuse(
     eqn: JaxprEquation, convolution: Convolution, call: ConvolutionCall, flow: _Flow
 ) -> dict[int, JaxprEquation | None]:
     """Returns what takes the places of equations when a convolution computes its epilogue."""

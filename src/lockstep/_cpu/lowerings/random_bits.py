@@ -82,7 +82,9 @@ def drawn_numbers(*operands: Aval, jaxpr: Jaxpr, **params: Any) -> Callable[...,
 
     def compute(*words: jax.Array) -> jax.Array:
         pairs = zip(words, are_keys, strict=True)
-        return _inlined(jaxpr, [jax.random.wrap_key_data(v, impl=_NAME) if is_key else v for v, is_key in pairs])[0]
+        return _evaluate_inlined(
+            jaxpr, [jax.random.wrap_key_data(v, impl=_NAME) if is_key else v for v, is_key in pairs]
+        )[0]
 
     def draw_once(*values: Any) -> list[jax.Array]:
         pairs = zip(values, are_keys, strict=True)
@@ -118,7 +120,7 @@ def _has_bits(jaxpr: Jaxpr) -> bool:
     )
 
 
-def _inlined(jaxpr: Jaxpr, values: Sequence[Any]) -> list[Any]:
+def _evaluate_inlined(jaxpr: Jaxpr, values: Sequence[Any]) -> list[Any]:
     """Evaluates a jaxpr without calls."""
     body = open_jaxpr(jaxpr)
     known: dict[Any, Any] = dict(zip(body.constvars, constants_of(jaxpr), strict=True))

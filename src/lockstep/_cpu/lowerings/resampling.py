@@ -122,7 +122,7 @@ def _sample_pixels(eqn: JaxprEquation, producers: _Producers) -> JaxprEquation:
 
     def compute(images: jax.Array, matrices: jax.Array, offset: jax.Array) -> list[jax.Array]:
         def pixels(images: jax.Array, matrices: jax.Array, offset: jax.Array) -> jax.Array:
-            return _sampled(images, _coordinates(images, matrices, offset, found.product.params), way)
+            return _sample(images, _coordinates(images, matrices, offset, found.product.params), way)
 
         is_simple = _keeps_channels(matrices, offset) & _is_finite(images, way)
         return [lax.cond(is_simple, pixels, found.original, images, matrices, offset)]
@@ -290,18 +290,18 @@ def _coordinates(
     return found[:, 0], found[:, 1]
 
 
-def _sampled(images: jax.Array, coordinates: tuple[jax.Array, jax.Array], way: _Way) -> jax.Array:
+def _sample(images: jax.Array, coordinates: tuple[jax.Array, jax.Array], way: _Way) -> jax.Array:
     """Returns the pixels between which coordinates lie, weighted; in the order in which jax adds them up."""
     batch, height, width, channels = images.shape
     pixels = images.reshape(batch, height * width, channels)
     rows, columns = (
-        [_fixed(index, size, way.mode, weight) for index, weight in _nodes(coordinate, way.order)]
+        [_within_bounds(index, size, way.mode, weight) for index, weight in _nodes(coordinate, way.order)]
         for coordinate, size in zip(coordinates, (height, width), strict=True)
     )
     total: Any = None
     for y, is_row, y_weight in rows:
         for x, is_column, x_weight in columns:
-            value = _fetched(pixels, y * width + x)
+            value = _fetch(pixels, y * width + x)
             if is_row is not None and is_column is not None:
                 value = jnp.where((is_row & is_column)[..., None], value, jnp.asarray(way.fill, images.dtype))
             term = (y_weight * x_weight)[..., None] * value
@@ -320,7 +320,9 @@ def _nodes(coordinate: jax.Array, order: int) -> list[tuple[jax.Array, jax.Array
     return [(index, 1 - weight), (index + 1, weight)]
 
 
-def _fixed(index: jax.Array, size: int, mode: str, weight: jax.Array) -> tuple[jax.Array, jax.Array | None, jax.Array]:
+def _within_bounds(
+    index: jax.Array, size: int, mode: str, weight: jax.Array
+) -> tuple[jax.Array, jax.Array | None, jax.Array]:
     """Returns an index within bounds, whether it was there before if that matters, and the weight."""
     is_inside = (index >= 0) & (index < size) if mode == "constant" else None
     return jnp.clip(_FIXES[mode](index, size), 0, size - 1), is_inside, weight
@@ -341,7 +343,7 @@ _FIXES: Mapping[str, Callable[[jax.Array, int], jax.Array]] = {
 }
 
 
-def _fetched(pixels: jax.Array, index: jax.Array) -> jax.Array:
+def _fetch(pixels: jax.Array, index: jax.Array) -> jax.Array:
     """Returns pixels of each picture, which XLA can divide by pictures."""
     numbers = lax.GatherDimensionNumbers(
         offset_dims=(2,),

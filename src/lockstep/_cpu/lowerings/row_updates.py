@@ -91,7 +91,7 @@ class _Lookup:
 
     def rows(self, values: Sequence[Any]) -> tuple[jax.Array, jax.Array]:
         """Returns the number in the table, and the summand, of each row; those that are dropped have number N."""
-        places, summands = values if self.equation is self.scatter else self._computed(values)
+        places, summands = values if self.equation is self.scatter else self._evaluate(values)
         size, *row = self.gradient.aval.shape
         places = places.reshape(-1)
         if self.scatter.params["mode"] == _CLIP:
@@ -99,7 +99,7 @@ class _Lookup:
         outside = (places < 0) | (places >= size)
         return jnp.where(outside, size, places.astype(jnp.int32)), summands.reshape(-1, *row)
 
-    def _computed(self, values: Sequence[Any]) -> list[Any]:
+    def _evaluate(self, values: Sequence[Any]) -> list[Any]:
         body = open_jaxpr(self.equation.params["jaxpr"])
         known = dict(zip(body.invars, values, strict=True))
         evaluate_inlined(takewhile(lambda equation: equation is not self.scatter, body.eqns), known)

@@ -102,7 +102,7 @@ def _plan_convolution(dnnl: Library, made: Plan, piece: Piece) -> list[Step]:
     first, second, result = _add_operands(made, piece, arrays)
     # A kernel lies as suits the primitive best; it is copied from the program's order.
     steps: list[Step] = []
-    second = _reordered(dnnl, made, steps, second, kernel, dnnl.query(primitive, library.WEIGHTS_QUERY))
+    second = _reorder(dnnl, made, steps, second, kernel, dnnl.query(primitive, library.WEIGHTS_QUERY))
     arguments = dict(zip(_NUMBERS[call.kind], (first, second, result), strict=True))
     if bias is not None:
         arguments[library.BIAS] = made.add(Array(bias, BIAS))
@@ -125,9 +125,9 @@ def _plan_kernel_gradient(dnnl: Library, made: Plan, call: ConvolutionCall, piec
         primitive = _describe_convolution(dnnl, piece.call, own_source, own_output, "float32", bias)
         first, second = _add_operands(made, piece, [source, output])
         steps: list[Step] = []
-        first = _reordered(dnnl, made, steps, first, source, dnnl.query(primitive, library.SOURCE_QUERY))
+        first = _reorder(dnnl, made, steps, first, source, dnnl.query(primitive, library.SOURCE_QUERY))
         wanted = dnnl.query(primitive, library.DESTINATION_GRADIENT_QUERY)
-        second = _reordered(dnnl, made, steps, second, output, wanted)
+        second = _reorder(dnnl, made, steps, second, output, wanted)
         kernels.append(made.add(Array(dnnl.query(primitive, library.WEIGHTS_GRADIENT_QUERY))))
         arguments = dict(zip(_NUMBERS[call.kind], (first, second, kernels[-1]), strict=True))
         if bias is not None:
@@ -142,7 +142,7 @@ def _plan_kernel_gradient(dnnl: Library, made: Plan, call: ConvolutionCall, piec
         _plan_sum(dnnl, made, biases, Array(result, BIAS))
 
 
-def _reordered(dnnl: Library, made: Plan, steps: list[Step], array: int, given: Handle, wanted: Handle) -> int:
+def _reorder(dnnl: Library, made: Plan, steps: list[Step], array: int, given: Handle, wanted: Handle) -> int:
     """Returns the number of an array in another order in memory; adds the step that copies it, if it needs one."""
     if dnnl.are_equal(wanted, given):
         return array

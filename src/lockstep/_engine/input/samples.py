@@ -74,12 +74,12 @@ class Sample:
         self._rows = [_rows_of(leaf, number, nbytes) for leaf in leaves]
         self.checksum = 0
         for rows in self._rows:
-            self.checksum = _extended(self.checksum, rows)
+            self.checksum = _extend_checksum(self.checksum, rows)
 
     def described(self) -> dict[str, dict[str, str]]:
         """Returns the dtype and the rows of each array as text, by the array's path."""
         named, _ = jax.tree_util.tree_flatten_with_path(self._structure.unflatten(self._rows))
-        return {jax.tree_util.keystr(path): _described(rows) for path, rows in named}
+        return {jax.tree_util.keystr(path): _describe(rows) for path, rows in named}
 
 
 def mismatch(
@@ -139,7 +139,7 @@ def _is_here(leaf: ArrayLike) -> bool:
     return leaf.is_fully_addressable and not jax.numpy.issubdtype(leaf.dtype, jax.dtypes.extended)
 
 
-def _extended(checksum: int, rows: ArrayLike) -> int:
+def _extend_checksum(checksum: int, rows: ArrayLike) -> int:
     if rows is None:
         return checksum
     content = b"\0".join(map(_content, rows.ravel())) if rows.dtype.kind == "O" else rows.tobytes()
@@ -155,14 +155,14 @@ def _content(value: Any) -> bytes:
     return type(value).__name__.encode()
 
 
-def _described(rows: np.ndarray[Any, Any]) -> dict[str, str]:
+def _describe(rows: np.ndarray[Any, Any]) -> dict[str, str]:
     first = rows.reshape(len(rows), -1) if rows.ndim else rows.reshape(1, 1)
     return {"dtype": str(rows.dtype)} | {f"row {i:02}": _row(first[i]) for i in range(min(len(first), _ROWS))}
 
 
 def _row(values: np.ndarray[Any, Any]) -> str:
     shown = ", ".join(str(v) for v in values[:_VALUES].tolist()) + (", ..." if len(values) > _VALUES else "")
-    return f"({shown}), checksum {_extended(0, values):08x}"
+    return f"({shown}), checksum {_extend_checksum(0, values):08x}"
 
 
 # ---- Samples of a plan: each worker has the elements of a batch, also of rows that it does not compute ----

@@ -158,7 +158,7 @@ def train_program(model: Model, owned: Ownership) -> Program:
     _check_pure(model, "train_step")
     if not is_compiled(model):
         _check_eager(owned.replicas)
-        return _cached(model, owned, "train_function", on_opened(model.train_step))
+        return _find_or_make(model, owned, "train_function", on_opened(model.train_step))
     per_replica = replica_train_step(model, owned.replicas) if owned.replicas.explicit else None
     local = local_train_step(model, owned.replicas)
     model.train_function = TrainProgram(model, on_opened(model.train_step), owned.replicas, per_replica, local)
@@ -183,7 +183,7 @@ def _check_eager(replicas: Replicas) -> None:
 def test_program(model: Model, owned: Ownership) -> Program:
     """Returns the program that evaluates `model`; the global view is exact for it whatever the strategy says."""
     _check_pure(model, "test_step")
-    return _cached(model, owned, "test_function", on_opened(model.test_step))
+    return _find_or_make(model, owned, "test_function", on_opened(model.test_step))
 
 
 def _check_pure(model: Model, name: str) -> None:
@@ -207,10 +207,12 @@ def predict_program(model: Model, owned: Ownership) -> Program:
         outputs, non_trainable = model.predict_step(state, opened(data))
         return packed(outputs), (state[0], non_trainable)
 
-    return _cached(model, owned, "predict_function", predict_step, output_mode="all")
+    return _find_or_make(model, owned, "predict_function", predict_step, output_mode="all")
 
 
-def _cached(model: Model, owned: Ownership, attribute: str, step: Step, output_mode: OutputMode = "last") -> Program:
+def _find_or_make(
+    model: Model, owned: Ownership, attribute: str, step: Step, output_mode: OutputMode = "last"
+) -> Program:
     cached = getattr(model, attribute)
     if isinstance(cached, (StepProgram, EagerProgram)):
         return cached

@@ -112,7 +112,7 @@ class Part:
         try:
             array = self.arrays[key]
         except _UNREADABLE as error:
-            raise _damaged(self.path, error) from error
+            raise _damage_error(self.path, error) from error
         self.note()
         return array
 
@@ -166,15 +166,15 @@ def _open(path: Path, files: contextlib.ExitStack, note: Callable[[], None]) -> 
         # NumPy leaves a file open that it cannot read, if it has opened it itself.
         file = files.enter_context(path.open("rb"))
     except OSError as error:
-        raise _damaged(path, error) from error
+        raise _damage_error(path, error) from error
     try:
         arrays = np.load(file, allow_pickle=False)
         return Part(path, json.loads(bytes(arrays[_FACTS])), arrays, note)
     except _UNREADABLE as error:
-        raise _damaged(path, error) from error
+        raise _damage_error(path, error) from error
 
 
-def _damaged(path: Path, error: BaseException) -> CheckpointError:
+def _damage_error(path: Path, error: BaseException) -> CheckpointError:
     return CheckpointError(
         f"{path} is one server's part of a cut. It cannot be read: {error}. Restore an older backup, or "
         "bring the file back."
@@ -208,17 +208,17 @@ def gather(parts: Sequence[Part], written: Layout, own: Sequence[Shard], kind: s
         offsets[shard.server] += shard.stop - shard.start
         pieces.append((shard, array[begin : offsets[shard.server]]))
     if len(pieces) == 1 and sum(s.stop - s.start for s in own) == variable.rows:
-        return _typed(pieces[0][1], variable.dtype)
+        return _restore_dtype(pieces[0][1], variable.dtype)
     rows = [
         piece[max(shard.start, mine.start) - shard.start : min(shard.stop, mine.stop) - shard.start]
         for mine in own
         for shard, piece in pieces
         if max(shard.start, mine.start) < min(shard.stop, mine.stop)
     ]
-    return _typed(np.concatenate(rows), variable.dtype)
+    return _restore_dtype(np.concatenate(rows), variable.dtype)
 
 
-def _typed(array: Array, dtype: str) -> Array:
+def _restore_dtype(array: Array, dtype: str) -> Array:
     """Returns an array with its dtype, which NumPy's files do not know of bfloat16 and the like."""
     return array.view(dtype_of(dtype)) if array.dtype.kind == "V" else array
 

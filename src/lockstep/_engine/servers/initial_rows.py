@@ -139,7 +139,7 @@ class _Rows:
                 return [lax.convert_element_type(given[0], params["new_dtype"])]
             with eqn.ctx.manager:
                 return jaxprs.bind(
-                    eqn.primitive, [self._aligned(x, v) for x, v in zip(given, eqn.invars, strict=True)], params
+                    eqn.primitive, [self._align(x, v) for x, v in zip(given, eqn.invars, strict=True)], params
                 )
         raise _NotByRowsError(f"the whole table for {name!r}")
 
@@ -149,7 +149,7 @@ class _Rows:
     def _is_whole(self, atom: Any) -> bool:
         return tuple(getattr(atom.aval, "shape", ())) == self._shape
 
-    def _aligned(self, value: Array, atom: Any) -> Array:
+    def _align(self, value: Array, atom: Any) -> Array:
         """Returns an input of an elementwise primitive: of the rows, or one value for all."""
         if self._is_whole(atom) or not atom.aval.shape:
             return value

@@ -38,7 +38,7 @@ def sum_of(pushes: Sequence[Push]) -> Sum:
     )
 
 
-def _weighted(array: Array, weight: float) -> Array:
+def _weigh(array: Array, weight: float) -> Array:
     return array * np.asarray(weight, array.dtype)
 
 
@@ -47,9 +47,9 @@ def _sum_of_arrays(parts: Sequence[tuple[Array, float]]) -> Array:
     if dtype.kind in "iu":
         # A weight is no integer: a counter that every share has raised by 1 is raised by 1.
         return np.rint(sum(array.astype(np.float64) * weight for array, weight in parts)).astype(dtype)
-    total = _weighted(*parts[0])
+    total = _weigh(*parts[0])
     for part in parts[1:]:
-        total = total + _weighted(*part)
+        total = total + _weigh(*part)
     return total
 
 
@@ -59,7 +59,7 @@ def _sum_of_rows(parts: Sequence[tuple[tuple[Array, Array], float]]) -> tuple[Ar
     total = np.zeros((ids.size, *gradients.shape[1:]), gradients.dtype)
     for (own, values), weight in parts:
         # Ids of one share are different from each other, so that nothing is lost.
-        total[np.searchsorted(ids, own)] += _weighted(values, weight)
+        total[np.searchsorted(ids, own)] += _weigh(values, weight)
     return ids, total
 
 

@@ -38,13 +38,13 @@ def indices(extents: Sequence[Extent], shape: Sequence[int]) -> tuple[slice, ...
 
 def key_of(name: bytes, extents: Sequence[Extent]) -> bytes:
     """Returns the key of a piece: a zero, the variable's name, and its place, in an encoding that sorts."""
-    parts = [_unsigned(0), _text(name), _unsigned(len(extents))]
+    parts = [_to_unsigned(0), _text(name), _to_unsigned(len(extents))]
     for start, length in extents:
-        parts += [_signed(start), _signed(length)]
+        parts += [_to_signed(start), _to_signed(length)]
     return b"".join(parts)
 
 
-def _unsigned(value: int) -> bytes:
+def _to_unsigned(value: int) -> bytes:
     digits = value.to_bytes((value.bit_length() + 7) // 8, "big")
     return bytes([len(digits)]) + digits
 
@@ -55,7 +55,7 @@ def _text(value: bytes) -> bytes:
     return escaped + b"\x00\x01"
 
 
-def _signed(value: int) -> bytes:
+def _to_signed(value: int) -> bytes:
     magnitude = ~value if value < 0 else value
     # The first bits say how many bytes there are, seven bits of the number to each; a negative one has all inverted.
     length = magnitude.bit_length() // 7 + 1

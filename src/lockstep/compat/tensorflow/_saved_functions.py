@@ -72,7 +72,7 @@ class SavedFunction:
         self._function, self._calls = function, calls
         self._signature = inspect.signature(function)
         self._programs = [one for call in calls for one in _programs_of(name, function, call, largest)]
-        self.results = _merged([_slots(one.structured_outputs) for one in self._programs]) if self._programs else None
+        self.results = _merge([_slots(one.structured_outputs) for one in self._programs]) if self._programs else None
         self.inputs = _inputs_of(self._signature, calls[0]) if calls else []
 
     @property
@@ -218,7 +218,7 @@ def _open(shape: Sequence[Any]) -> list[int | None]:
     return [size if isinstance(size, int) else None for size in shape]
 
 
-def _merged(results: Sequence[Any]) -> Any:
+def _merge(results: Sequence[Any]) -> Any:
     """Returns the structure of results with the shapes that those of all programs have in common."""
     flat, structures = zip(*(flatten(one, lambda leaf: isinstance(leaf, Slot)) for one in results), strict=True)
     return structures[0].unflatten([_common(column) for column in zip(*flat, strict=False)])

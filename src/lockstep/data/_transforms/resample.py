@@ -45,7 +45,7 @@ def resample(
     classed = Map(plan, _with_class(class_func), None)
     if initial is None:
         shares: Node = Map(_estimate(classed, len(wanted)), _acceptance_of(wanted), None)
-        return Choose([classed, _accepted(classed, shares, seed), shares], None, seed, stop=True, weights_of=_weights)
+        return Choose([classed, _accept(classed, shares, seed), shares], None, seed, stop=True, weights_of=_weights)
     given = _distribution(initial, "initial_dist")
     if len(given) != len(wanted):
         raise ArgumentError(
@@ -57,7 +57,7 @@ def resample(
     if original == 1:
         return classed
     shares = Repeat(Arrays(_columns.from_element((acceptance, original))), -1)
-    filtered = _accepted(classed, shares, seed)
+    filtered = _accept(classed, shares, seed)
     if original == 0:
         return filtered
     return Choose([classed, filtered], [float(original), 1 - float(original)], seed, stop=True)
@@ -111,7 +111,7 @@ def _first(value: PyTree, _: PyTree) -> Any:
     return value
 
 
-def _accepted(classed: Node, shares: Node, seed: int | None) -> Node:
+def _accept(classed: Node, shares: Node, seed: int | None) -> Node:
     # Numbered, so that each draw depends on the number of its element alone, and a position needs nothing else.
     return _Accept(Enumerate(Zip([shares, classed], _PAIR), 0), seed)
 

@@ -172,7 +172,7 @@ class _Tracer:
             raise Again
         (record,) = trace.filled([record])
         demand_shippable(record, self._name)
-        return self._divided(record, trace, variables, len(inputs))
+        return self._divide(record, trace, variables, len(inputs))
 
     def _inputs(self) -> tuple[list[Any], Callable[..., Any]]:
         """Returns examples of the arrays that the function is given, and what makes its arguments of such."""
@@ -194,7 +194,7 @@ class _Tracer:
 
         return inputs, arguments
 
-    def _divided(self, record: Jaxpr, trace: Trace, variables: Sequence[Any], count: int) -> Traced:
+    def _divide(self, record: Jaxpr, trace: Trace, variables: Sequence[Any], count: int) -> Traced:
         returned = trace._returned[0]  # pyright: ignore[reportPrivateUsage]
         arrays = sum(leaf is None for leaf in returned.leaves)
         number_of = {id(v): n for n, v in enumerate(variables)}
@@ -204,7 +204,7 @@ class _Tracer:
         order = [*range(count), *(count + number_of[id(v)] for v in (*seeds, *others))]
         changed = [a for a in returned.assigned if not is_seed(a.variable)]
         wanted = [*range(arrays), *(outputs[id(a.variable)] for a in changed)]
-        closed = _reordered(record, order, wanted)
+        closed = _reorder(record, order, wanted)
         place_of = {id(v): n for n, v in enumerate(others)}
         assigned: list[tuple[int, Way]] = [
             (place_of[id(a.variable)], "amount" if a.way == "added" else "value") for a in changed
@@ -244,7 +244,7 @@ class _Tracer:
         return lambda value: move(*([value] if used else []))[0]
 
 
-def _reordered(closed: Jaxpr, inputs: Sequence[int], outputs: Sequence[int]) -> Jaxpr:
+def _reorder(closed: Jaxpr, inputs: Sequence[int], outputs: Sequence[int]) -> Jaxpr:
     """Returns a closed jaxpr with inputs and outputs in another order."""
     body = open_jaxpr(closed)
     names = (

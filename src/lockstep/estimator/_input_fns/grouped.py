@@ -50,7 +50,7 @@ class GroupedSource:
 
     def begin_pass(self) -> Iterator[Any]:
         """Starts a pass over the data."""
-        return self._grouped(self._source.begin_pass())
+        return self._group(self._source.begin_pass())
 
     def end_pass(self) -> None:
         """Ends the pass."""
@@ -66,7 +66,7 @@ class GroupedSource:
 
     def resume_pass(self, saved: JSON, batches: int, rows: int | None) -> Iterator[Any]:
         """Continues a pass at a saved position."""
-        return self._grouped(self._source.resume_pass(saved, batches, rows))
+        return self._group(self._source.resume_pass(saved, batches, rows))
 
     def between(self) -> Any:
         """Returns what the next pass depends on."""
@@ -76,9 +76,9 @@ class GroupedSource:
         """Has the next pass be as `between` says."""
         self._source.follow(between)
 
-    def _grouped(self, batches: Iterator[Any]) -> Iterator[WithPosition]:
+    def _group(self, batches: Iterator[Any]) -> Iterator[WithPosition]:
         while len(group := list(itertools.islice(batches, self._count))) == self._count:
-            yield WithPosition(Batches(tuple(map(_opened, group))), group[-1].position)
+            yield WithPosition(Batches(tuple(map(_as_arrays, group))), group[-1].position)
         if group:
             _log.info(
                 "The data have ended within an update of %d batches: the last %d are not applied.",
@@ -87,7 +87,7 @@ class GroupedSource:
             )
 
 
-def _opened(batch: Any) -> Any:
+def _as_arrays(batch: Any) -> Any:
     """Returns a batch as arrays, also one whose rows are on the device."""
     plain = unwrap(batch)
     return plain.batch_fn(plain.arrays, plain.rows) if isinstance(plain, GatherIndices) else plain

@@ -244,8 +244,8 @@ class ServedProgram(TextlessProgram):
         assert self._client is not None
         step, parts = self._client.step, shards.data
         outputs = [step.outputs_of(p, [r[i] for i in range(len(r))]) for p, r in zip(parts, reports, strict=False)]
-        shown = jax.tree.map(partial(_combined, shards.weights), *outputs)
-        shown["loss"] = _combined(shards.of_loss(step.reduction).weights, *[each["loss"] for each in outputs])
+        shown = jax.tree.map(partial(_combine, shards.weights), *outputs)
+        shown["loss"] = _combine(shards.of_loss(step.reduction).weights, *[each["loss"] for each in outputs])
         if not self._closes:
             return shown
         # What was made of the gradients of all shares comes from the task that has closed the round.
@@ -316,7 +316,7 @@ class ServedProgram(TextlessProgram):
         return tickets
 
 
-def _combined(weights: Sequence[float], *values: Any) -> Any:
+def _combine(weights: Sequence[float], *values: Any) -> Any:
     """Returns an output of an update for hooks: the mean of a float over its shares, else the first one's value."""
     first = np.asarray(values[0])
     if len(values) == 1 or first.shape or not jnp.issubdtype(first.dtype, np.inexact):

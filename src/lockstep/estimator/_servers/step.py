@@ -206,9 +206,11 @@ class TicketStep:
         with watching(watch):
             results, structure = results_of(self._parts, self.entries, state, data)
         structures[:] = [structure]
-        return {**results, "gradients": self._pushed(results["gradients"], data)} if self._closes else results
+        return (
+            {**results, "gradients": self._gradients_as_pushed(results["gradients"], data)} if self._closes else results
+        )
 
-    def _pushed(self, gradients: Mapping[str, Any], data: Data) -> dict[str, Any]:
+    def _gradients_as_pushed(self, gradients: Mapping[str, Any], data: Data) -> dict[str, Any]:
         """Returns the gradients of a share as the model_fn gets them; zeros for those that it makes itself."""
         assert self._parts.step is not None
         at_sites, rest = self._parts.step.gradients_at_sites, self.rest(data)

@@ -139,12 +139,12 @@ def served_update(
         UnsupportedError: For an update that no server alone can compute.
     """
     seen = RecordedLookups()
-    whole = _divided(parts, entries, values, data, seen)
+    whole = _divide(parts, entries, values, data, seen)
     tables = tables_of(candidates(seen, entries, whole.trained, options), whole, parts, values, data)
     return whole.result({key: export_program("rows", trace, options.lazy) for key, trace in tables.items()})
 
 
-def _divided(
+def _divide(
     parts: StepParts, entries: Mapping[str, Entry], values: Mapping[str, Any], data: PyTree, watch: Watch
 ) -> _Division:
     """Returns the division of an update that is traced with variables of these shapes."""
@@ -191,7 +191,7 @@ def _of_rows(
     data: PyTree,
 ) -> _Division:
     sizes = dict.fromkeys(resized, rows)
-    return _divided(parts, with_rows(whole.entries, sizes), values, data, Windows(tables, sizes))
+    return _divide(parts, with_rows(whole.entries, sizes), values, data, Windows(tables, sizes))
 
 
 class _Division:

@@ -75,7 +75,7 @@ def auc(
     points = [-_BEYOND, *inner, 1 + _BEYOND]
     sums = confusion_at(labels, predictions, points, weights)
     is_interpolated = curve == "PR" and summation_method == "careful_interpolation"
-    compute = _interpolated if is_interpolated else _area(curve, summation_method)
+    compute = _interpolate_area if is_interpolated else _area(curve, summation_method)
     return streaming_metric("auc", name or "auc", sums, compute, metrics_collections, updates_collections)
 
 
@@ -111,7 +111,7 @@ def _area(curve: str, method: str) -> Callable[..., jax.Array]:
     return area
 
 
-def _interpolated(
+def _interpolate_area(
     true_positives: jax.Array, false_negatives: jax.Array, true_negatives: jax.Array, false_positives: jax.Array
 ) -> jax.Array:
     """Computes the area under precision over recall, interpolating counts linearly between points.

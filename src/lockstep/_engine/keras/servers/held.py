@@ -44,13 +44,13 @@ class HeldModel:
         names = unique_names([v.path for v in (*model.trainable_variables, *model.non_trainable_variables)])
         held: list[Variable] = []
         for place, variable in enumerate(model.trainable_variables):
-            held.append(_described(names[place], variable, "rows" if place in rows else "dense"))
+            held.append(_describe(names[place], variable, "rows" if place in rows else "dense"))
         others: list[str | None] = []
         for name, variable in zip(names[len(held) :], list(model.non_trainable_variables), strict=True):
             others.append(None if is_seed(variable) else name)
             if not is_seed(variable):
                 _demand_number(variable)
-                held.append(_described(name, variable, "delta"))
+                held.append(_describe(name, variable, "delta"))
         return cls(tuple(names[: len(model.trainable_variables)]), tuple(others), rows, tuple(held))
 
     def check_same(self, theirs: Sequence[Variable], task: str) -> None:
@@ -93,7 +93,7 @@ def tables_of(model: Any) -> dict[int, Table]:
     return {place: v for place, v in enumerate(model.trainable_variables) if isinstance(v, Table)}
 
 
-def _described(name: str, variable: Any, kind: Any) -> Variable:
+def _describe(name: str, variable: Any, kind: Any) -> Variable:
     return Variable(name, tuple(variable.shape), str(np.dtype(variable.dtype)), kind)
 
 

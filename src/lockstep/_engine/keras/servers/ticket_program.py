@@ -192,7 +192,7 @@ class TicketProgram:
             A dict: for a step of training "gradients" by place (`None` where there is none), "changes" of
             non-trainable variables by place; and "metrics" (what it has added to them), "logs" or "outputs".
         """
-        compiled = self._compiled(plan, batch, needed)
+        compiled = self._compile(plan, batch, needed)
         positions = [rows for i in sorted(needed) for rows in needed[i].positions]
         if self._replicas.count > 1:
             batch = self._placed(batch)
@@ -204,7 +204,7 @@ class TicketProgram:
         is_here = self._compiler.platform == "cpu"
         return jax.tree.map(np.asarray, results) if is_here else jax.device_get(results)
 
-    def _compiled(self, plan: Plan, batch: Batch, needed: Mapping[int, Needed]) -> _Compiled:
+    def _compile(self, plan: Plan, batch: Batch, needed: Mapping[int, Needed]) -> _Compiled:
         sizes = {i: each.size for i, each in needed.items()}
         key = tuple(sorted(sizes.items()))
         if key in plan.programs:
@@ -221,7 +221,7 @@ class TicketProgram:
 
         positions = {i: list(each.positions) for i, each in needed.items()}
         traced = Traced.of(step, self._shapes(sizes), batch, positions)
-        changed = self._changed(traced)
+        changed = self._changed_places(traced)
         part = traced.part(lambda r: _only_changes(r, changed), self._compiler)
         self._check_state(part)
         plan.programs[key] = _Compiled(part, changed)
@@ -251,7 +251,7 @@ class TicketProgram:
         results["metrics"] = differences(state[3], after[3]) if self._method != "predict_step" else []
         return results
 
-    def _changed(self, traced: Traced) -> frozenset[int]:
+    def _changed_places(self, traced: Traced) -> frozenset[int]:
         """Returns the places of the non-trainable variables that a step does not hand on as they are."""
         places = jax.tree.unflatten(traced.results, list(range(traced.results.num_leaves)))["non_trainable"]
         arguments = jax.tree.unflatten(traced.arguments, list(range(traced.arguments.num_leaves)))[0][1]

@@ -132,7 +132,7 @@ class _Finder:
         own = [self._flow.input_of[n] for n in group]
         outputs = [self._flow.outputs[n] for n in group]
         chosen = self._with_cheap(set(steps), region, own, outputs)
-        needed = self._needed(chosen, own, outputs)
+        needed = self._inputs_of(chosen, own, outputs)
         constants = {v: self._flow.constants[v] for v in needed if v in self._flow.constants}
         sent = [v for v in needed if v not in constants]
         payload = tuple(self._send(v) for v in sent)
@@ -149,7 +149,7 @@ class _Finder:
 
         return Effect(tuple(group), payload, run, self._is_by_rows(group, ordered, needed, outputs))
 
-    def _needed(self, chosen: set[int], own: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+    def _inputs_of(self, chosen: set[int], own: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
         """Returns what equations and outputs take that they do not make."""
         made = {v for n in chosen for v in self._flow.eqns[n].outvars} | set(own)
         taken = [v for n in sorted(chosen) for v in variables(self._flow.eqns[n].invars)] + list(variables(outputs))
@@ -158,7 +158,7 @@ class _Finder:
     def _with_cheap(self, chosen: set[int], region: set[int], own: Sequence[Any], outputs: Sequence[Any]) -> set[int]:
         """Returns the equations with those that make an array of what servers are sent anyway, such as its square."""
         while True:
-            needed = self._needed(chosen, own, outputs)
+            needed = self._inputs_of(chosen, own, outputs)
             there = set(needed) | set(own) | {v for n in chosen for v in self._flow.eqns[n].outvars}
             for var in needed:
                 number = self._flow.maker.get(var)

@@ -54,14 +54,14 @@ class Placement:
             group = [variables[n] for n in effect.variables]
             chosen = self._of_group(group, now, effect.is_by_rows)
             for variable in group:
-                pieces = tuple(Piece(_named(variable.name, p), p.server, p.rows) for p in chosen)
+                pieces = tuple(Piece(_name(variable.name, p), p.server, p.rows) for p in chosen)
                 if now.get(variable.name) != pieces:
                     now[variable.name] = moved[variable.name] = pieces
         for variable in variables:
             if variable.name not in now:
                 chosen = self._new([variable], is_by_rows=True)
                 now[variable.name] = moved[variable.name] = tuple(
-                    Piece(_named(variable.name, p), p.server, p.rows) for p in chosen
+                    Piece(_name(variable.name, p), p.server, p.rows) for p in chosen
                 )
         return moved
 
@@ -101,7 +101,7 @@ class Placement:
         return tuple(pieces)
 
 
-def _named(name: str, piece: Piece) -> str:
+def _name(name: str, piece: Piece) -> str:
     return name if piece.rows is None else f"{name}[{piece.rows[0]}:{piece.rows[1]}]"
 
 

@@ -118,7 +118,7 @@ class Plan:
             "plan": self.id,
             "name": self.name,
             "arguments": list(self.arguments),
-            "pieces": [[_listed(p) for p in pieces] for pieces in self.pieces],
+            "pieces": [[_as_list(p) for p in pieces] for pieces in self.pieces],
             "results": self.results,
             "programs": {
                 str(s): [p.id, [list(sent) for sent in p.payload], [list(t) for t in p.tables]]
@@ -163,7 +163,7 @@ class WorkerWindow:
     clips: tuple[bool, ...]
 
 
-def _loaded(code: Array) -> Any:
+def _load(code: Array) -> Any:
     """Returns an exported program as a function."""
     call = jax.jit(export.deserialize(bytearray(code.tobytes())).call)
 
@@ -213,9 +213,9 @@ class WorkerPlan:
             pieces,
             int(facts["results"]),
             programs,
-            _loaded(message.arrays["code"]),
+            _load(message.arrays["code"]),
             tuple(windows),
-            _loaded(message.arrays["ids"]) if "ids" in message.arrays else None,
+            _load(message.arrays["ids"]) if "ids" in message.arrays else None,
             (tuple(map(int, of_arguments)), tuple(map(int, of_variables))),
         )
 
@@ -340,7 +340,7 @@ def _shape(aval: Any, rows: tuple[int, int] | None) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape if rows is None else (rows[1] - rows[0], *shape[1:]), aval.dtype)
 
 
-def _listed(piece: Piece) -> JSON:
+def _as_list(piece: Piece) -> JSON:
     return [piece.name, piece.server, None if piece.rows is None else list(piece.rows)]
 
 

@@ -175,8 +175,8 @@ class WorkerService:
         plan = closure.plan
         values = self._pull(closure)
         tables = {window.place for window in plan.windows}
-        held = [None if n in tables else self._assembled(pieces, values) for n, pieces in enumerate(plan.pieces)]
-        needed = self._needed(closure, held)
+        held = [None if n in tables else self._assemble(pieces, values) for n, pieces in enumerate(plan.pieces)]
+        needed = self._rows_needed(closure, held)
         for window, (ids, _) in zip(plan.windows, needed, strict=True):
             held[window.place] = self._pull_rows(closure, plan.pieces[window.place], ids, window.size)
         inputs = [*(closure.arrays[str(n)] for n in plan.arguments), *held, *(p for _, own in needed for p in own)]
@@ -203,7 +203,7 @@ class WorkerService:
         with self._lock:
             return {p.name: known[p.name][1] for pieces in reads.values() for p in pieces}
 
-    def _needed(self, closure: _Closure, held: Sequence[Any]) -> list[tuple[Array, list[Array]]]:
+    def _rows_needed(self, closure: _Closure, held: Sequence[Any]) -> list[tuple[Array, list[Array]]]:
         """Returns the rows of each table that a closure looks up, and where its lookups find them in the window."""
         plan, needed = closure.plan, list[tuple[Array, list[Array]]]()
         if not plan.windows:
@@ -263,6 +263,6 @@ class WorkerService:
         except LockstepError as error:
             raise PeerError(f"ps {server}: {error}") from error
 
-    def _assembled(self, pieces: Sequence[Piece], values: Mapping[str, Any]) -> Any:
+    def _assemble(self, pieces: Sequence[Piece], values: Mapping[str, Any]) -> Any:
         found = [values[p.name] for p in pieces]
         return found[0] if len(found) == 1 else np.concatenate(found)

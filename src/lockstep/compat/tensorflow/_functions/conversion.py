@@ -126,7 +126,7 @@ def converted_call(
     target, given = _target(f, args)
     if target is None or (options or caller_fn_scope.callopts).internal_convert_user_code is False:
         return f(*args, **named)
-    found = _converted(target)
+    found = _convert(target)
     return f(*args, **named) if found is None else found(*given, **named)
 
 
@@ -181,7 +181,7 @@ def _is_library_file(name: str) -> bool:
     return os.path.realpath(name).startswith(_LIBRARIES)
 
 
-def _converted(function: Callable[..., Any]) -> Any:
+def _convert(function: Callable[..., Any]) -> Any:
     """Returns a function rewritten; `None` if it cannot be, so that it runs as it is."""
     if function.__code__ in _refused:
         return None

@@ -87,7 +87,7 @@ class FunctionScope(Scope):
         """Calls `assign_add` or `assign_sub`: with one replica there is nothing to combine."""
         return assign(variable, value)
 
-    def _summed(self, gradients: list[Any]) -> list[Any]:
+    def _sum_gradients(self, gradients: list[Any]) -> list[Any]:
         return gradients
 
     def results(self) -> list[Any]:

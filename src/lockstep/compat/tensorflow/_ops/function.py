@@ -193,7 +193,7 @@ class Function:
             key = key_of(leaves, self._options.widens)
             found = self._find(args, kwargs, leaves, (structure, key)) if key is not None else None
             if found is not None and self._is_ready(found[0]) and _is_recordable(found[0], leaves):
-                return found[0].record([_watched(leaf) for leaf in _chosen(leaves, found[1])])
+                return found[0].record([_as_known_to_tapes(leaf) for leaf in _chosen(leaves, found[1])])
         return self._converted(*args, **kwargs)
 
     def _call_first(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any], raw: Any) -> Any:
@@ -285,7 +285,7 @@ class Options:
     autograph: bool = True
 
 
-def _watched(leaf: Any) -> Any:
+def _as_known_to_tapes(leaf: Any) -> Any:
     """Returns an argument as the array that tapes know."""
     found = None if isinstance(leaf, jax.Array) else recording.stands_for(leaf)
     return to_array(leaf) if found is None else found

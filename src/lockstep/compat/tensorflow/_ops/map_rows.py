@@ -37,7 +37,7 @@ def map_rows(fn: Callable[[Any], Any], elems: PyTree, signature: Any) -> Any:
         for row in range(count)
     ]
     results = [fn(one) for one in pick]
-    return map_structure(lambda *parts: _stacked(list(parts), signature), *results)
+    return map_structure(lambda *parts: _stack(list(parts), signature), *results)
 
 
 def _rows_of(leaf: Any) -> list[Any]:
@@ -52,7 +52,7 @@ def _rows_of(leaf: Any) -> list[Any]:
     return [as_host(row) for row in constant_array(leaf)]
 
 
-def _stacked(parts: list[Any], signature: Any) -> Any:
+def _stack(parts: list[Any], signature: Any) -> Any:
     from lockstep.compat.tensorflow._ragged_ops import stack_ragged
 
     if is_ragged_spec(signature) or type(parts[0]).__name__ == "RaggedTensor":

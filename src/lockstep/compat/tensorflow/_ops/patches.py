@@ -120,7 +120,7 @@ def _dilate(
     xp: Library, x: Tensor, filters: Tensor, steps: tuple[int, ...], gaps: tuple[int, ...], padding: Padding
 ) -> Any:
     window = tuple(filters.shape[:2])
-    wide, counts = _padded(xp, x, window, steps, gaps, padding, -np.inf)
+    wide, counts = _pad(xp, x, window, steps, gaps, padding, -np.inf)
     result: Any = None
     for place, part in _elements(wide, window, steps, gaps, counts):
         added = part + filters[place]
@@ -145,10 +145,10 @@ def max_pool_with_argmax(
     _check_format(data_format)
     window, steps = (_inner((1, v, v, 1) if isinstance(v, int) else v, 2) for v in (ksize, strides))
     xp, x = dispatch.pick(input)
-    wide, counts = _padded(xp, x, window, steps, (1, 1), padding, -np.inf)
+    wide, counts = _pad(xp, x, window, steps, (1, 1), padding, -np.inf)
     # The places go through the windows as the elements do.
     places = np.arange(int(np.prod(x.shape[1:]))).reshape(1, *x.shape[1:])
-    numbered, _ = _padded(np, places, window, steps, (1, 1), padding, -1)
+    numbered, _ = _pad(np, places, window, steps, (1, 1), padding, -1)
     parts = xp.stack([part for _, part in _elements(wide, window, steps, (1, 1), counts)])
     numbers = xp.asarray(np.stack([part for _, part in _elements(numbered, window, steps, (1, 1), counts)]))
     best = xp.argmax(parts, axis=0)
@@ -176,7 +176,7 @@ def _check_format(data_format: str) -> None:
         )
 
 
-def _padded(
+def _pad(
     xp: Library,
     x: Tensor,
     window: tuple[int, ...],
@@ -221,7 +221,7 @@ def _join_patches(
     gaps: tuple[int, ...],
     padding: Padding,
 ) -> Any:
-    wide, counts = _padded(xp, x, window, steps, gaps, padding, 0)
+    wide, counts = _pad(xp, x, window, steps, gaps, padding, 0)
     return xp.concatenate([part for _, part in _elements(wide, window, steps, gaps, counts)], axis=-1)
 
 

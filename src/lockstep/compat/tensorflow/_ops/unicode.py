@@ -80,7 +80,7 @@ def unicode_split(
     Source: tf.strings.unicode_split.
     """
     decode = _decoder(input_encoding, errors, replacement_char)
-    return _in_rows(input, lambda text: _encoded(decode(text), input_encoding))
+    return _in_rows(input, lambda text: _encode(decode(text), input_encoding))
 
 
 def unicode_split_with_offsets(
@@ -95,7 +95,7 @@ def unicode_split_with_offsets(
     Source: tf.strings.unicode_split_with_offsets.
     """
     decode = _decoder(input_encoding, errors, replacement_char)
-    return _in_rows(input, lambda text: _encoded(decode(text), input_encoding)), _offsets(input, decode)
+    return _in_rows(input, lambda text: _encode(decode(text), input_encoding)), _offsets(input, decode)
 
 
 def unicode_encode(
@@ -220,7 +220,7 @@ def _decoder(
     return decode
 
 
-def _encoded(characters: list[_Character], encoding: str) -> np.ndarray[Any, Any]:
+def _encode(characters: list[_Character], encoding: str) -> np.ndarray[Any, Any]:
     return to_text([chr(point).encode(encoding, "replace") for point, _ in characters]).reshape(-1)
 
 

@@ -110,7 +110,7 @@ class Variable(RowUpdates, keras.Variable):
         if drawn is None and get_stateless_scope() is not None:
             drawn = _first_value(array)
         if is_on_read and aggregation == VariableAggregation.SUM:
-            array, drawn = _of_all_replicas(array), None if drawn is None else _summed(drawn)
+            array, drawn = _of_all_replicas(array), None if drawn is None else _sum(drawn)
         with _open_scopes(name) as last:
             super().__init__(
                 array if drawn is None else drawn,
@@ -261,7 +261,7 @@ def _of_all_replicas(array: Any) -> Any:
     return array if count == 1 else (array * count).astype(array.dtype)
 
 
-def _summed(first: Callable[..., Any]) -> Callable[..., Any]:
+def _sum(first: Callable[..., Any]) -> Callable[..., Any]:
     return lambda shape, dtype=None: _of_all_replicas(first(shape, dtype=dtype))
 
 

@@ -51,7 +51,7 @@ def with_own_lambdas(path: Path) -> Generator[tuple[Path, dict[str, Any]]]:
     """Gives a path to load a saved model from, and custom objects for the lambda functions that this process knows."""
     config = _config_of(path) if _functions else None
     names: dict[str, Any] = {}
-    changed = None if config is None else _named(json.loads(config), names)
+    changed = None if config is None else _name_functions(json.loads(config), names)
     if not names:
         yield path, {}
         return
@@ -61,10 +61,10 @@ def with_own_lambdas(path: Path) -> Generator[tuple[Path, dict[str, Any]]]:
         yield copy, names
 
 
-def _named(document: JSON, names: dict[str, Any]) -> Any:
+def _name_functions(document: JSON, names: dict[str, Any]) -> Any:
     """Returns a configuration with names in place of lambda functions that are known."""
     if isinstance(document, list):
-        return [_named(part, names) for part in document]
+        return [_name_functions(part, names) for part in document]
     if not isinstance(document, dict):
         return document
     if document.get("class_name") == _LAMBDA:
@@ -74,7 +74,7 @@ def _named(document: JSON, names: dict[str, Any]) -> Any:
         name = f"lockstep_lambda_{len(names)}"
         names[name] = function
         return {"module": "builtins", "class_name": "function", "config": name, "registered_name": "function"}
-    return {key: _named(part, names) for key, part in document.items()}
+    return {key: _name_functions(part, names) for key, part in document.items()}
 
 
 def _config_of(path: Path) -> bytes | None:

@@ -46,11 +46,11 @@ def _compute_output_spec(fn: Callable[..., Any], *args: Argument, **kwargs: Argu
     except _UndecidedError:
         if not is_called_by_us():
             raise
-        first, second = (_original(fn, *_filled(args, size), **_filled(kwargs, size)) for size in _SIZES)
+        first, second = (_original(fn, *_fill(args, size), **_fill(kwargs, size)) for size in _SIZES)
         return tree.map_structure(_open_sizes, first, second)
 
 
-def _filled(arguments: PyTree, size: int) -> Any:
+def _fill(arguments: PyTree, size: int) -> Any:
     def fill(value: Any) -> Any:
         if not isinstance(value, keras.KerasTensor) or None not in value.shape:
             return value

@@ -139,7 +139,7 @@ class TextVectorization(HostLayer):
             raise ArgumentError(f"TextVectorization takes texts. Received values of {values.dtype}.")
         if self.split is None and self._widths is None:
             # Each text is one word, and dimensions stay as they are.
-            numbers = self._lookup.numbers_of(self._standardized(values))
+            numbers = self._lookup.numbers_of(self._standardize(values))
             return numbers if self.output_mode == "int" else self._lookup.encode_numbers(numbers)
         rows = self._words_of(self._texts_of(values))
         length = max(map(len, rows), default=0)
@@ -165,7 +165,7 @@ class TextVectorization(HostLayer):
             )
         return values[:, 0]
 
-    def _standardized(self, texts: np.ndarray) -> np.ndarray:
+    def _standardize(self, texts: np.ndarray) -> np.ndarray:
         if self.standardize is None:
             return texts
         if callable(self.standardize):
@@ -181,7 +181,7 @@ class TextVectorization(HostLayer):
 
     def _words_of(self, texts: np.ndarray) -> list[list[bytes]]:
         """Returns the words of each text, joined to n-grams if those are asked for."""
-        texts = np.atleast_1d(self._standardized(texts))
+        texts = np.atleast_1d(self._standardize(texts))
         if self.split is None:
             rows = texts.reshape(len(texts), -1).tolist()
         elif self.split == "whitespace":
