@@ -48,7 +48,7 @@ def too_large(what: str, size: str) -> InputError:
     )
 
 
-def inflated(content: bytes, window_bits: int, what: str) -> bytes:
+def inflate(content: bytes, window_bits: int, what: str) -> bytes:
     """Returns what zlib has compressed, in one part or several after each other.
 
     Raises:

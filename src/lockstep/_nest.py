@@ -99,7 +99,7 @@ def _from_items(kind: Any, items: Iterable[tuple[Any, Any]]) -> Any:
     return kind(dict(items))
 
 
-def packed(tree: Any) -> Any:
+def pack(tree: Any) -> Any:
     """Returns a structure in which each dict and defaultdict is a `Packed`; JAX keeps the order of other mappings."""
     return _rebuild(tree, _PACKED, lambda node, values: Packed(zip(node, values, strict=True), _make_of(node)))
 
@@ -112,7 +112,7 @@ def canonical(tree: Any) -> Any:
     return _rebuild(tree, _OPENED, lambda node, values: Packed(zip(node, values, strict=True), _make_of(node)))
 
 
-def opened(tree: Any) -> Any:
+def unpack(tree: Any) -> Any:
     """Returns a structure in which each `Packed` is the mapping that it stands for; containers are new ones."""
     return _rebuild(tree, _OPENED, lambda node, values: _make_of(node)(zip(node, values, strict=True)))
 
@@ -145,7 +145,7 @@ def on_opened(step: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
     @wraps(step)
     def of_packed(state: Any, batch: Any) -> Any:
-        return step(state, opened(batch))
+        return step(state, unpack(batch))
 
     return of_packed
 
@@ -160,14 +160,14 @@ class Structure:
     def _sorted(self) -> Any:
         """The structure as JAX alone rebuilds it; `None` if it would sort keys."""
         # In C++: a loop does it at each step.
-        plain = opened(self.treedef.unflatten(range(self.treedef.num_leaves)))
+        plain = unpack(self.treedef.unflatten(range(self.treedef.num_leaves)))
         return jax.tree.structure(plain) if _is_sorted(plain) else None
 
     def unflatten(self, leaves: Iterable[Any]) -> Any:
         """Returns the structure with these leaves, as users see it."""
         if self._sorted is not None:
             return self._sorted.unflatten(leaves)
-        return opened(self.treedef.unflatten(leaves))
+        return unpack(self.treedef.unflatten(leaves))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Structure) and self.treedef == other.treedef
@@ -194,7 +194,7 @@ def _is_sorted(tree: Any) -> bool:
 
 def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Structure]:
     """Returns the leaves, in JAX's order, and the structure, as `jax.tree.flatten`."""
-    leaves, treedef = jax.tree.flatten(packed(tree), is_leaf=is_leaf)
+    leaves, treedef = jax.tree.flatten(pack(tree), is_leaf=is_leaf)
     return leaves, Structure(treedef)
 
 
@@ -207,4 +207,4 @@ def map_structure(
     function: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], bool] | None = None
 ) -> Any:
     """Returns what a function makes of each leaf, in the structure of the first tree, as `jax.tree.map`."""
-    return opened(jax.tree.map(function, packed(tree), *map(packed, rest), is_leaf=is_leaf))
+    return unpack(jax.tree.map(function, pack(tree), *map(pack, rest), is_leaf=is_leaf))

@@ -143,8 +143,8 @@ def test_compressed_bytes_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> N
 def test_parts_after_each_other_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_MAX_DECODED_BYTES", "1000")
     parts = gzip.compress(bytes(400)) + gzip.compress(bytes(600))
-    assert _decoded_size.inflated(parts + bytes(10), 31, "it") == bytes(1000)
+    assert _decoded_size.inflate(parts + bytes(10), 31, "it") == bytes(1000)
     with pytest.raises(InputError):
-        _decoded_size.inflated(parts + gzip.compress(b"x"), 31, "it")
+        _decoded_size.inflate(parts + gzip.compress(b"x"), 31, "it")
     with pytest.raises(EOFError):
-        _decoded_size.inflated(parts[:-9], 31, "it")
+        _decoded_size.inflate(parts[:-9], 31, "it")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep._launch.console import Outlet, clip, coloured, plain
+from lockstep._launch.console import Outlet, clip, keep_colours, plain
 from lockstep._launch.output import LineBuffer
 
 OUTPUT = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r", b"\b", "é".encode(), b"\xff", b"\x1b[1m"])).map(b"".join)
@@ -90,8 +90,8 @@ def test_plain_text_has_no_escape_codes(text: str, expected: str) -> None:
 
 
 def test_coloured_text_keeps_its_colours_to_itself() -> None:
-    assert coloured("\x1b[31mred\x1b[2K") == "\x1b[31mred\x1b[0m"
-    assert coloured("none\x1b[2J") == "none"
+    assert keep_colours("\x1b[31mred\x1b[2K") == "\x1b[31mred\x1b[0m"
+    assert keep_colours("none\x1b[2J") == "none"
 
 
 @given(st.text(alphabet="abc\x1b[]0;m\x07\\\t\r\b\x9bé"))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from lockstep.report import write_report
-from lockstep.report._charts import line_chart, number, thinned, ticks
+from lockstep.report._charts import line_chart, number, thin, ticks
 from lockstep.report._compare import compare
 from lockstep.report._watch import Follower, line, spark, waited_for, watch
 from tests.report import runs
@@ -104,7 +104,7 @@ def test_a_long_run_has_a_small_page_and_keeps_its_spikes(tmp_path: Path) -> Non
     tasks = {f"worker_{i}": [runs.start(), runs.train(), *lines] for i in range(4)}
     path = write_report(runs.write(tmp_path, **tasks))
     assert path.stat().st_size < 300_000
-    assert (5000.0, 1000.0) in thinned([(float(i), y) for i, y in enumerate(losses)])
+    assert (5000.0, 1000.0) in thin([(float(i), y) for i, y in enumerate(losses)])
 
 
 @given(

@@ -41,7 +41,7 @@ def plain(text: str) -> str:
     return _CONTROL.sub("", text)
 
 
-def coloured(text: str) -> str:
+def keep_colours(text: str) -> str:
     """Returns `text` with its colours, but without sequences that move the cursor or change the terminal."""
     kept = _CONTROL.sub(lambda match: match[1] or "", text)
     return kept + _RESET if "\x1b" in kept else kept
@@ -90,7 +90,7 @@ class Outlet:
 
     def render(self, text: str) -> str:
         """Returns the text of a task as it may be shown here: with its colours or plain."""
-        return coloured(text) if self.has_colour else plain(text)
+        return keep_colours(text) if self.has_colour else plain(text)
 
     def write(self, text: str) -> None:
         """Writes `text`, or as much of it as the reader takes now."""

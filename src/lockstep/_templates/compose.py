@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from lockstep._templates.job import Job
-from lockstep._templates.text import dedented, indented, listed, literal, quoted
+from lockstep._templates.text import dedent, indent, list_strings, literal, quote
 
 
 def compose(job: Job) -> str:
     """Returns compose.yaml."""
     services = "\n".join(_service(job, role, index) for role, count in job.roles.items() for index in range(count))
-    return dedented(f"""
+    return dedent(f"""
         # {job.name}: each task is a container, all on this machine.
         #
         #   umask 077; openssl rand -hex 32 > lockstep-secret     # once: the secret that the tasks share
@@ -18,8 +18,8 @@ def compose(job: Job) -> str:
         name: {job.name}
 
         x-task: &task
-          image: {quoted(job.image)}
-          command: {listed([word.replace("$", "$$") for word in job.command])}
+          image: {quote(job.image)}
+          command: {list_strings([word.replace("$", "$$") for word in job.command])}
           # An init, since Linux ignores SIGTERM for process 1 where no handler is installed.
           init: true
           # From SIGTERM to SIGKILL: the step under way, one checkpoint (LOCKSTEP_GRACE), and some seconds.
@@ -38,7 +38,7 @@ def compose(job: Job) -> str:
           PYTHONUNBUFFERED: "1"
 
         services:
-          {indented(services, 10)}
+          {indent(services, 10)}
 
         volumes:
           # {job.shared}, for checkpoints.
@@ -53,13 +53,13 @@ def _service(job: Job, role: str, index: int) -> str:
     # Compose's names of containers in their network are those of the services.
     # Each service is written out, without `deploy.replicas`: replicas do not know their number.
     config = job.tf_config("{role}-{index}", f'{{"type": "{role}", "index": {index}}}')
-    return dedented(f"""
+    return dedent(f"""
         {role}-{index}:
           <<: *task
           environment:
             <<: *environment
             TF_CONFIG: {literal(config)}
-          {indented(_resources(job, role, index), 10)}
+          {indent(_resources(job, role, index), 10)}
     """)
 
 
@@ -70,8 +70,8 @@ def _resources(job: Job, role: str, index: int) -> str:
         return f'cpus: "{job.cpus}"\nmem_limit: {job.memory}g'
     # Each task has its own GPUs of the machine, in the order in which the services stand.
     first = gpus * (sum(list(job.roles.values())[: list(job.roles).index(role)]) - _without_gpus(job, role) + index)
-    ids = listed([str(first + number) for number in range(gpus)])
-    return dedented(f"""
+    ids = list_strings([str(first + number) for number in range(gpus)])
+    return dedent(f"""
         cpus: "{job.cpus}"
         mem_limit: {job.memory}g
         deploy:

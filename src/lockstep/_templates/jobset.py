@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockstep._templates.job import Job
 from lockstep._templates.pod import claim, index_config, pod, secret_advice
-from lockstep._templates.text import dedented, indented
+from lockstep._templates.text import dedent, indent
 
 # Set by JobSet on each pod: how often all were started again, and the id of this one job.
 _LABELS = """
@@ -24,12 +24,12 @@ def jobset(job: Job) -> str:
 
 def _head(job: Job) -> str:
     return (
-        dedented(f"""
+        dedent(f"""
             # {job.name}: one JobSet with a replicated job for each role. The cluster needs JobSet 0.6 or later.
             #
         """)
         + secret_advice(job)
-        + dedented(f"""
+        + dedent(f"""
             #   kubectl apply -f {job.file}
             #   kubectl logs -f -l jobset.sigs.k8s.io/jobset-name={job.name} --prefix
             #   kubectl delete jobset {job.name}
@@ -42,7 +42,7 @@ def _jobset(job: Job) -> str:
     jobs = "\n".join(_replicated_job(job, role).rstrip("\n") for role in job.roles)
     # Servers wait for requests until they are ended: they would keep the JobSet from completing.
     trained = [role for role in job.roles if role != "ps"]
-    return dedented(f"""
+    return dedent(f"""
         apiVersion: jobset.x-k8s.io/v1alpha2
         kind: JobSet
         metadata:
@@ -64,7 +64,7 @@ def _jobset(job: Job) -> str:
               action: RestartJobSetAndIgnoreMaxRestarts
               onJobFailureReasons: [PodFailurePolicy]
           replicatedJobs:
-          {indented(jobs, 10)}
+          {indent(jobs, 10)}
     """)
 
 
@@ -76,7 +76,7 @@ def _replicated_job(job: Job, role: str) -> str:
     # An evaluator is started again where it is: its failure must not end the training.
     restart = "OnFailure" if is_evaluator else "Never"
     policy = "" if is_evaluator else _POLICY
-    return dedented(f"""
+    return dedent(f"""
         - name: {role}
           replicas: 1
           template:
@@ -84,10 +84,10 @@ def _replicated_job(job: Job, role: str) -> str:
               completionMode: Indexed
               completions: {count}
               parallelism: {count}
-              {indented(_backoff(job, is_evaluator) + policy, 14)}
+              {indent(_backoff(job, is_evaluator) + policy, 14)}
               template:
                 spec:
-                  {indented(pod(job, role, tf_config=config, settings=_LABELS, restart=restart), 18)}
+                  {indent(pod(job, role, tf_config=config, settings=_LABELS, restart=restart), 18)}
     """)
 
 

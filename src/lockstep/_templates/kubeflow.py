@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockstep._templates.job import Job
 from lockstep._templates.pod import claim, pod, secret_advice
-from lockstep._templates.text import dedented, indented
+from lockstep._templates.text import dedent, indent
 
 # The operator's names of the roles, and of the container and the port that it looks for.
 _KINDS = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
@@ -18,7 +18,7 @@ def kubeflow(job: Job) -> str:
 
 def _head(job: Job) -> str:
     alone = (
-        dedented("""
+        dedent("""
             #
             # The operator sets no TF_CONFIG for a single task, which then trains alone, as it should.
         """)
@@ -26,13 +26,13 @@ def _head(job: Job) -> str:
         else ""
     )
     return (
-        dedented(f"""
+        dedent(f"""
             # {job.name}: a TFJob of Kubeflow's Training Operator (v1), which sets TF_CONFIG in every pod. The evaluator
             # stands outside of the cluster. Hosts are the hosts {job.name}-worker-0, {job.name}-worker-1, ...
             #
         """)
         + secret_advice(job)
-        + dedented(f"""
+        + dedent(f"""
             #   kubectl apply -f {job.file}
             #   kubectl logs -f -l training.kubeflow.org/job-name={job.name} --prefix
             #   kubectl delete tfjob {job.name}
@@ -45,7 +45,7 @@ def _tf_job(job: Job) -> str:
     # Restarts in place keep a pod's name and address, which TF_CONFIG holds; with `ExitCode` an exit with 1, which
     # tasks have that follow another one's failure, would end the job.
     replicas = "\n".join(_replica(job, role).rstrip("\n") for role in job.roles)
-    return dedented(f"""
+    return dedent(f"""
         apiVersion: kubeflow.org/v1
         kind: TFJob
         metadata:
@@ -59,7 +59,7 @@ def _tf_job(job: Job) -> str:
           # Empty: done when the chief is, or worker 0, which leave last. Tasks end together.
           successPolicy: ""
           tfReplicaSpecs:
-            {indented(replicas, 12)}
+            {indent(replicas, 12)}
     """)
 
 
@@ -67,12 +67,12 @@ def _replica(job: Job, role: str) -> str:
     spec = pod(job, role, container=_CONTAINER, restart="OnFailure").replace("name: lockstep,", f"name: {_PORT},")
     # The policy of the replicas takes the place of the pods' own.
     spec = spec.replace("restartPolicy: OnFailure\n", "")
-    return dedented(f"""
+    return dedent(f"""
         {_KINDS[role]}:
           replicas: {job.roles[role]}
           # All containers end when one does; each starts again in place, waits for the others, and resumes.
           restartPolicy: OnFailure
           template:
             spec:
-              {indented(spec, 14)}
+              {indent(spec, 14)}
     """)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockstep._templates.job import Job
 from lockstep._templates.pod import claim, index_config, pod, secret_advice
-from lockstep._templates.text import dedented, indented
+from lockstep._templates.text import dedent, indent
 
 
 def kubernetes(job: Job) -> str:
@@ -17,12 +17,12 @@ def kubernetes(job: Job) -> str:
 def _head(job: Job) -> str:
     names = ", ".join(f"{job.name}-{role}" for role in job.roles)
     return (
-        dedented(f"""
+        dedent(f"""
             # {job.name}: an indexed Job for each role ({names}), for a cluster without operators.
             #
         """)
         + secret_advice(job)
-        + dedented(f"""
+        + dedent(f"""
             #   kubectl apply -f {job.file}
             #   kubectl logs -f -l app={job.name} --prefix       # all tasks
             #   kubectl delete -f {job.file}                     # the claim and its checkpoints too
@@ -35,7 +35,7 @@ def _head(job: Job) -> str:
 
 
 def _service(job: Job) -> str:
-    return dedented(f"""
+    return dedent(f"""
         # Gives each pod the name that TF_CONFIG has for it: {job.name}-worker-0.{job.name} and so on.
         apiVersion: v1
         kind: Service
@@ -57,7 +57,7 @@ def _job(job: Job, role: str) -> str:
     # others wait for it.
     count = job.roles[role]
     config = index_config(job, role, f"{job.name}-{{role}}-{{index}}.{job.name}")
-    return dedented(f"""
+    return dedent(f"""
         apiVersion: batch/v1
         kind: Job
         metadata:
@@ -84,5 +84,5 @@ def _job(job: Job, role: str) -> str:
             spec:
               # With the pod's own name ({job.name}-{role}-0) the name of its host in the service above.
               subdomain: {job.name}
-              {indented(pod(job, role, tf_config=config), 14)}
+              {indent(pod(job, role, tf_config=config), 14)}
     """)

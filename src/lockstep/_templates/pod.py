@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockstep._templates.job import Job
-from lockstep._templates.text import dedented, indented, listed, literal, quoted
+from lockstep._templates.text import dedent, indent, list_strings, literal, quote
 
 
 def pod(
@@ -21,7 +21,7 @@ def pod(
     """
     # TF_CONFIG's variables first: Kubernetes replaces $(NAME) only by variables that stand before.
     environment = "\n".join(part.strip("\n") for part in (tf_config, settings, _settings(job)) if part)
-    return dedented(f"""
+    return dedent(f"""
         restartPolicy: {restart}
         # From SIGTERM to SIGKILL: the step under way, one checkpoint (LOCKSTEP_GRACE), and some seconds.
         terminationGracePeriodSeconds: {job.kill_after}
@@ -30,16 +30,16 @@ def pod(
         automountServiceAccountToken: false
         containers:
         - name: {container}
-          image: {quoted(job.image)}
+          image: {quote(job.image)}
           # No shell around it, which would keep SIGTERM to itself.
-          command: {listed([word.replace("$(", "$$(") for word in job.command])}
+          command: {list_strings([word.replace("$(", "$$(") for word in job.command])}
           env:
-          {indented(environment, 10)}
+          {indent(environment, 10)}
           ports:
           - {{name: lockstep, containerPort: {job.port}}}
-          {indented(_resources(job, role), 10)}
+          {indent(_resources(job, role), 10)}
           volumeMounts:
-          - {{name: shared, mountPath: {quoted(job.shared)}}}
+          - {{name: shared, mountPath: {quote(job.shared)}}}
           - {{name: secret, mountPath: /etc/lockstep, readOnly: true}}
           - {{name: shm, mountPath: /dev/shm}}
         volumes:
@@ -56,7 +56,7 @@ def pod(
 def index_config(job: Job, role: str, host: str, annotation: str = "batch.kubernetes.io/job-completion-index") -> str:
     """Returns the variables that make TF_CONFIG of a pod's number in its Job."""
     config = job.tf_config(host, f'{{"type": "{role}", "index": $(TASK_INDEX)}}')
-    return dedented(f"""
+    return dedent(f"""
         # This pod's number in its Job; it must stand before TF_CONFIG, which holds it.
         - name: TASK_INDEX
           valueFrom: {{fieldRef: {{fieldPath: "metadata.annotations['{annotation}']"}}}}
@@ -66,7 +66,7 @@ def index_config(job: Job, role: str, host: str, annotation: str = "batch.kubern
 
 
 def _settings(job: Job) -> str:
-    return dedented(f"""
+    return dedent(f"""
         # Who does not know it cannot join, nor reach the coordination service.
         - {{name: LOCKSTEP_CLUSTER_SECRET_FILE, value: /etc/lockstep/cluster}}
         # Seconds to be at the common last step, and to save there. The exit code is 143 then.
@@ -82,7 +82,7 @@ def _resources(job: Job, role: str) -> str:
     # Memory has both, so that a task is not killed for its neighbours'; processors only a request, since a limit
     # throttles the threads that read data.
     gpus = f', nvidia.com/gpu: "{job.gpus_of(role)}"' if job.gpus_of(role) else ""
-    return dedented(f"""
+    return dedent(f"""
         resources:
           requests: {{cpu: "{job.cpus}", memory: {job.memory}Gi}}
           limits: {{memory: {job.memory}Gi{gpus}}}
@@ -91,7 +91,7 @@ def _resources(job: Job, role: str) -> str:
 
 def claim(job: Job) -> str:
     """Returns the claim of the directory that all tasks share, as YAML."""
-    return dedented(f"""
+    return dedent(f"""
         # {job.shared}, for checkpoints: every task, on any node, must see the same files (NFS, CephFS, Filestore, ...).
         apiVersion: v1
         kind: PersistentVolumeClaim
@@ -106,7 +106,7 @@ def claim(job: Job) -> str:
 
 def secret_advice(job: Job) -> str:
     """Returns the command that makes the secret, as a comment."""
-    return dedented(f"""
+    return dedent(f"""
         # Once, for the secret that the tasks share; it is in no file:
         #   kubectl create secret generic {job.name}-secret --from-literal=cluster="$(openssl rand -hex 32)"
     """)

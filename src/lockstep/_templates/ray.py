@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 
 from lockstep._templates.job import Job
-from lockstep._templates.text import dedented
+from lockstep._templates.text import dedent
 
 
 def ray(job: Job) -> str:
     """Returns the driver, a Python program for `ray job submit`."""
     # Actors, and not Ray Train's JaxTrainer: that one starts jax.distributed itself, and a task could not join its
     # cluster any more. Each actor starts a process, as lockstep ends the process of a task whose cluster has failed.
-    return dedented(f'''
+    return dedent(f'''
         """{job.name}: starts lockstep's tasks on a Ray cluster, and starts all again when one fails.
 
         ray job submit --working-dir . -- python {job.file}        # the directory holds it and the program

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockstep._templates.job import Job
-from lockstep._templates.text import dedented, shell
+from lockstep._templates.text import dedent, shell
 
 # `SlurmClusterResolver`'s own: with it there is no TF_CONFIG to write.
 RESOLVER_PORT = 8888
@@ -25,7 +25,7 @@ def _options(job: Job) -> str:
     # By task, not by node: Slurm then shows each task its own GPUs, and lockstep leaves them as they are.
     gpus = f"#SBATCH --gpus-per-task={job.gpus}\n" if job.gpus else ""
     return (
-        dedented(f"""
+        dedent(f"""
             #!/bin/bash
             # {job.name}: sbatch {job.file}
             #
@@ -37,7 +37,7 @@ def _options(job: Job) -> str:
             #SBATCH --mem-per-cpu={max(1, 1024 * job.memory // job.cpus)}M
         """)
         + gpus
-        + dedented(f"""
+        + dedent(f"""
             #SBATCH --time=24:00:00
             # #SBATCH --partition=gpu
             #SBATCH --output=%x-%j.log
@@ -51,7 +51,7 @@ def _options(job: Job) -> str:
 
 
 def _environment(job: Job) -> str:
-    return dedented(f"""
+    return dedent(f"""
         set -uo pipefail
 
         # Before the first time: the environment that has lockstep, and a directory that all nodes share.
@@ -75,7 +75,7 @@ def _start(job: Job) -> str:
     return (
         _step(job)
         + "code=$?\n\n"
-        + dedented(f"""
+        + dedent(f"""
             # 143: it was asked to end, by the time limit or a preemption, and has saved. Anything else is a failure,
             # after which all start again {job.max_restarts} times at most. Both go on from the newest checkpoint.
             # Slurm waits two minutes before each new start: squeue shows PENDING (BeginTime) until then.
@@ -90,7 +90,7 @@ def _start(job: Job) -> str:
 
 def _step(job: Job) -> str:
     if list(job.roles) == ["worker"] and job.port == RESOLVER_PORT:
-        return dedented(f"""
+        return dedent(f"""
             # Each task reads SLURM_PROCID, the node list and the tasks per node: there is no TF_CONFIG to write, and
             # ports begin at {RESOLVER_PORT}. Ranks must fill one node after the other, as the resolver numbers them.
             srun --distribution=block --kill-on-bad-exit=0 {shell(job.command)}

@@ -52,7 +52,7 @@ class Archive:
         try:
             status = os.fstat(self._descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise damaged(file, "it is no regular file")
+                raise damage_error(file, "it is no regular file")
             self._members = self._list_members(status.st_size)
             self.manifest = self._read_manifest()
             self._compare_sizes()
@@ -82,7 +82,7 @@ class Archive:
             if bytes(found) != header:
                 raise ValueError("its header is not that of the dtype and shape that the file lists for it")
         except _UNREADABLE as error:
-            raise damaged(self.file, f"variable {key!r} cannot be read: {error}") from error
+            raise damage_error(self.file, f"variable {key!r} cannot be read: {error}") from error
         return array
 
     def pieces(self, key: str, count: int) -> Iterator[NDArray[Any]]:
@@ -110,7 +110,7 @@ class Archive:
                     raise ValueError(f"its checksum is {checksum:08x} instead of {info.CRC:08x}")
                 yield piece
         except _UNREADABLE as error:
-            raise damaged(self.file, f"variable {key!r} cannot be read: {error}") from error
+            raise damage_error(self.file, f"variable {key!r} cannot be read: {error}") from error
 
     def rows(self, key: str, places: NDArray[np.int64]) -> NDArray[Any]:
         """Returns some rows of an array, without the others; the checksum is not looked at.
@@ -133,7 +133,7 @@ class Archive:
                 _read_at(self._descriptor, values[begin * size : end * size], first + int(places[begin]) * size)
                 begin = end
         except _UNREADABLE as error:
-            raise damaged(self.file, f"variable {key!r} cannot be read: {error}") from error
+            raise damage_error(self.file, f"variable {key!r} cannot be read: {error}") from error
         return found
 
     def _list_members(self, size: int) -> dict[str, zipfile.ZipInfo]:
@@ -141,41 +141,43 @@ class Archive:
             with open(self._descriptor, "rb", closefd=False) as raw, zipfile.ZipFile(raw) as archive:
                 infos = archive.infolist()
         except OSError as error:
-            raise damaged(self.file, str(error)) from error
+            raise damage_error(self.file, str(error)) from error
         except _NOT_AN_ARCHIVE as error:
-            raise damaged(self.file, f"it is no whole zip archive ({error}); it may have been cut off") from error
+            raise damage_error(self.file, f"it is no whole zip archive ({error}); it may have been cut off") from error
         members = {info.filename: info for info in infos}
         if len(members) < len(infos):
-            raise damaged(self.file, "several of its parts have the same name")
+            raise damage_error(self.file, "several of its parts have the same name")
         # So that no part claims more than the file has, and no two parts the same bytes.
         for info in infos:
             if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
-                raise damaged(self.file, f"its part {info.filename!r:.80} is compressed; parts of checkpoints are not")
+                raise damage_error(
+                    self.file, f"its part {info.filename!r:.80} is compressed; parts of checkpoints are not"
+                )
         if sum(info.file_size for info in infos) > size:
-            raise damaged(self.file, f"its parts are longer together than the file, which has {size} bytes")
+            raise damage_error(self.file, f"its parts are longer together than the file, which has {size} bytes")
         return members
 
     def _read_manifest(self) -> Manifest:
         info = self._members.get(METADATA)
         if info is None:
-            raise damaged(self.file, f"it has no part {METADATA!r}, so that it is something else")
+            raise damage_error(self.file, f"it has no part {METADATA!r}, so that it is something else")
         try:
             data = bytearray(info.file_size)
             self._read_into(info, [memoryview(data)])
             return _format.decode_manifest(bytes(data))
         except _UNREADABLE as error:
-            raise damaged(self.file, f"its part {METADATA!r} cannot be read: {error}") from error
+            raise damage_error(self.file, f"its part {METADATA!r} cannot be read: {error}") from error
 
     def _compare_sizes(self) -> None:
         """Compares the manifest with the parts of the file."""
         listed = {member_of(key): (key, layout) for key, layout in self.manifest.layouts.items()}
         for name in listed.keys() - self._members.keys():
-            raise damaged(self.file, f"variable {listed[name][0]!r:.200} is missing")
+            raise damage_error(self.file, f"variable {listed[name][0]!r:.200} is missing")
         for name in self._members.keys() - listed.keys() - {METADATA}:
-            raise damaged(self.file, f"it has a part {name!r:.200} that it does not list")
+            raise damage_error(self.file, f"it has a part {name!r:.200} that it does not list")
         for name, (key, layout) in listed.items():
             if len(layout.header()) + layout.nbytes != (size := self._members[name].file_size):
-                raise damaged(
+                raise damage_error(
                     self.file,
                     f"variable {key!r:.200} is listed as {layout.dtype}{list(layout.shape)}, which does not fit its "
                     f"{size} bytes",
@@ -204,7 +206,7 @@ class Archive:
         return info.header_offset + len(header) + name + more
 
 
-def damaged(file: str, why: str) -> CheckpointError:
+def damage_error(file: str, why: str) -> CheckpointError:
     """Returns the error about a file that cannot be used."""
     return CheckpointError(
         f"{file} is not a usable checkpoint: {why}. Take another one of the directory (load_newest finds the newest "
@@ -222,7 +224,7 @@ def _open(file: str) -> int:
             "writer removes old ones, except pinned ones."
         ) from error
     except (OSError, ValueError) as error:
-        raise damaged(file, f"it cannot be opened ({error})") from error
+        raise damage_error(file, f"it cannot be opened ({error})") from error
 
 
 def _read_at(descriptor: int, piece: memoryview, position: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from lockstep.checkpoint._archive import Archive, damaged
+from lockstep.checkpoint._archive import Archive, damage_error
 from lockstep.checkpoint._format import DType
 from lockstep.checkpoint._names import file_of, path_of, prefix_of
 from lockstep.checkpoint._table_files import TABLES, TableRecord
@@ -32,7 +32,7 @@ class ArchiveOfTables(Archive):
         try:
             record = TableRecord.from_json(self.manifest.extra[TABLES])
         except ValueError as error:
-            raise damaged(file, str(error)) from error
+            raise damage_error(file, str(error)) from error
         self.own = tuple(self.manifest.layouts)
         self.tables = Tables(prefix_of(file), record)
         self.manifest = dataclasses.replace(self.manifest, layouts={**self.manifest.layouts, **self.tables.layouts})

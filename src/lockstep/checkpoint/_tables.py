@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.checkpoint._archive import Archive, damaged
+from lockstep.checkpoint._archive import Archive, damage_error
 from lockstep.checkpoint._format import Layout
 from lockstep.checkpoint._table_files import TableRecord, ids_key, initializer_key, values_key
 from lockstep.errors import CheckpointError
@@ -130,7 +130,7 @@ class _RowFile:
                 "checkpoint; an older one is found then."
             ) from error
         if found != size:
-            raise damaged(path, f"it has {found} bytes instead of {size}")
+            raise damage_error(path, f"it has {found} bytes instead of {size}")
         self._archive = Archive(path)
         self._record = record
         self._ids: dict[str, Ids] = {}
@@ -142,7 +142,7 @@ class _RowFile:
             row = table.layout.shape[1:]
             expected = {values_key(key): Layout(table.layout_of(key).dtype, (*own.shape, *row)) for key in table.keys}
             if own.dtype != np.int64 or len(own.shape) != 1 or any(layouts.get(k) != v for k, v in expected.items()):
-                raise damaged(path, f"its rows of {name!r:.200} are not as the checkpoint lists them")
+                raise damage_error(path, f"its rows of {name!r:.200} are not as the checkpoint lists them")
 
     def rows(self, table: str, key: str, ids: Ids) -> tuple[NDArray[np.intp], NDArray[Any]]:
         """Returns which of some ids this file has, and their rows."""
@@ -172,7 +172,7 @@ class _RowFile:
         rows, last, key = self._record.tables[table].layout.shape[0], -1, ids_key(table)
         for piece in self._archive.pieces(key, piece_rows(self._archive.manifest.layouts[key])):
             if piece.size and (piece[0] <= last or piece[-1] >= rows or bool((np.diff(piece) <= 0).any())):
-                raise damaged(self._archive.file, f"the ids of its rows of {table!r:.200} are in no order")
+                raise damage_error(self._archive.file, f"the ids of its rows of {table!r:.200} are in no order")
             last = int(piece[-1]) if piece.size else last
 
     def _ids_of(self, table: str) -> Ids:

@@ -6,9 +6,9 @@ import ipaddress
 import re
 from typing import NamedTuple
 
-from lockstep.cluster_resolver._field import Field, quoted
+from lockstep.cluster_resolver._field import Field, quote
 
-_EXAMPLE = quoted("host1:2222")
+_EXAMPLE = quote("host1:2222")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 # Underscores are no part of a hostname (RFC 1123), but Docker Compose and Slurm make hosts with them.
 _LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
@@ -87,7 +87,7 @@ def _flaw(address: str) -> _Flaw | None:
         return _Flaw("must have an IPv6 host in brackets", _correct_example(f"[{host}]:{port}"))
     bare = address.strip("[]")
     if _is_ipv6(bare):
-        return _Flaw("must have an IPv6 host in brackets, then a port", quoted(f"[{bare}]:2222"))
+        return _Flaw("must have an IPv6 host in brackets, then a port", quote(f"[{bare}]:2222"))
     if not colon:
         return _Flaw('must have a port: "host:port"', _correct_example(f"{address}:2222"))
     if not _PORT.fullmatch(port) or int(port) > HIGHEST_PORT:
@@ -110,7 +110,7 @@ def _host_flaw(host: str, address: str) -> _Flaw | None:
 
 def _correct_example(address: str) -> str:
     """Returns an example: what the user probably meant, if that is an address; else any correct one."""
-    return _EXAMPLE if _flaw(address) else quoted(address)
+    return _EXAMPLE if _flaw(address) else quote(address)
 
 
 def _is_ipv4(host: str) -> bool:

@@ -43,7 +43,7 @@ class Field:
 
     def item(self, key: object, value: object) -> Field:
         """Returns what stands under `key` in this field: `cluster["worker"]`, `cluster["worker"][1]`."""
-        label = quoted(key) if isinstance(key, str) and len(key) <= _LONGEST else shown(key)
+        label = quote(key) if isinstance(key, str) and len(key) <= _LONGEST else shown(key)
         return Field(f"{self.name}[{label}]", value)
 
     def error(self, rule: str, example: object) -> ClusterSpecError:
@@ -66,14 +66,14 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Returns `text` as both Python and JSON write it."""
     return json.dumps(text)
 
 
-def listed(names: list[str]) -> str:
+def list_names(names: list[str]) -> str:
     """Returns `names` as a message lists them: "chief", "worker"."""
-    return ", ".join(quoted(name) for name in names) or "none"
+    return ", ".join(quote(name) for name in names) or "none"
 
 
 def read_json(field: Field, example: str) -> object:
@@ -95,7 +95,7 @@ def _unique_members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     members: dict[str, object] = {}
     for key, value in pairs:
         if key in members:
-            raise ValueError(f"key {quoted(key)} must not occur twice in one object")
+            raise ValueError(f"key {quote(key)} must not occur twice in one object")
         members[key] = value
     return members
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from lockstep.cluster_resolver._address import is_unknown
-from lockstep.cluster_resolver._field import MISSING, Field, listed
+from lockstep.cluster_resolver._field import MISSING, Field, list_names
 from lockstep.cluster_resolver._spec import (
     TRAINING_JOBS,
     ClusterDict,
@@ -37,7 +37,7 @@ def check_member(spec: ClusterSpec, task_type: Field, task_id: Field) -> Task:
     # An evaluator need not stand in the cluster: it trains with nobody, and Kubeflow leaves it out.
     if job == "evaluator":
         return Task(job, check_index(task_id))
-    rule = f'must be one of the jobs of the cluster, {listed(spec.jobs)}; or "evaluator"'
+    rule = f'must be one of the jobs of the cluster, {list_names(spec.jobs)}; or "evaluator"'
     raise task_type.error(rule, f'{task_type.name} = "{spec.jobs[0]}"')
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeGuard
 
 from lockstep.cluster_resolver._address import address_key, check_address
-from lockstep.cluster_resolver._field import MOST_TASKS, Field, listed, shown
+from lockstep.cluster_resolver._field import MOST_TASKS, Field, list_names, shown
 
 # In the order in which messages and sorted tasks list them.
 JOBS: Final = ("chief", "master", "worker", "ps", "evaluator")
@@ -71,7 +71,7 @@ class Task:
 def check_job(field: Field) -> str:
     """Returns the job named in `field`; raises `ClusterSpecError` unless it is one of the known ones."""
     if not isinstance(field.value, str) or field.value not in JOBS:
-        raise field.error(f"must name one of the jobs {listed(list(JOBS))}", f'{field.name} = "worker"')
+        raise field.error(f"must name one of the jobs {list_names(list(JOBS))}", f'{field.name} = "worker"')
     return field.value
 
 
@@ -96,7 +96,7 @@ def check_jobs(cluster: Field) -> Jobs:
     jobs: Jobs = {}
     for name, tasks in cluster.value.items():
         if not isinstance(name, str) or name not in JOBS:
-            rule = f"has a job that does not exist; the jobs are {listed(list(JOBS))}"
+            rule = f"has a job that does not exist; the jobs are {list_names(list(JOBS))}"
             raise Field(cluster.name, name).error(rule, _CLUSTER_EXAMPLE)
         addresses = _tasks(cluster.item(name, tasks))
         if addresses:
@@ -228,8 +228,8 @@ class ClusterSpec:
     def _job(self, name: str) -> dict[int, str]:
         job = self._jobs.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
         if job is None:
-            rule = f"must be a job of this cluster, which are {listed(self.jobs)}"
-            raise Field("job_name", name).error(rule, listed(self.jobs[:1] or ["worker"]))
+            rule = f"must be a job of this cluster, which are {list_names(self.jobs)}"
+            raise Field("job_name", name).error(rule, list_names(self.jobs[:1] or ["worker"]))
         return job
 
     def __bool__(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lockstep._nest import opened
+from lockstep._nest import unpack
 from lockstep._types import Element, PyTree
 from lockstep.data import _check, _structure
 from lockstep.data._dataset_base import check_dataset, merge_options
@@ -150,8 +150,8 @@ class Dataset(DatasetSources, DatasetGrouping, DatasetStorage):
         # A reduce function may write into its state; the caller's must not change.
         state = _structure.copy_arrays(_structure.normalize(initial_state))
         for element in self:
-            state = _structure.normalize(reduce_func(opened(state), element))
-        return self._convert_element(opened(state))
+            state = _structure.normalize(reduce_func(unpack(state), element))
+        return self._convert_element(unpack(state))
 
     def batch(
         self,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from lockstep._nest import opened
+from lockstep._nest import unpack
 from lockstep._types import Element, PyTree
 from lockstep.data import _blocks, _structure
 from lockstep.data._iterator import DatasetIterator, Optional
@@ -69,7 +69,7 @@ class DatasetBase:
     @property
     def element_spec(self) -> PyTree:
         """Returns the structure of `TensorSpec`s of the elements. Some plans compute elements to find out."""
-        return opened(self._plan.spec)
+        return unpack(self._plan.spec)
 
     def cardinality(self) -> int:
         """Returns the number of elements, `INFINITE_CARDINALITY` (-1) or `UNKNOWN_CARDINALITY` (-2)."""

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lockstep._nest import opened
+from lockstep._nest import unpack
 from lockstep._types import JSON, ArrayLike, Element, PyTree
 from lockstep.data import _blocks, _columns
 from lockstep.data._blocks import Block, FailedElement, elements_or_errors
@@ -321,12 +321,12 @@ class DatasetIterator:
         return self
 
     def __next__(self) -> Any:
-        return self._convert(opened(next(self._elements)))
+        return self._convert(unpack(next(self._elements)))
 
     @property
     def element_spec(self) -> Any:
         """Returns the structure of `TensorSpec`s of the elements."""
-        return opened(self._plan.spec)
+        return unpack(self._plan.spec)
 
     def get_next(self) -> Any:
         """Returns the next element.

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 from jax.core import Tracer
 
-from lockstep._nest import opened
+from lockstep._nest import unpack
 from lockstep._types import ArrayLike, DType, Element, PyTree
 from lockstep.data import _columns, _division, _structure
 from lockstep.data._columns import Columns, Ragged
@@ -288,7 +288,7 @@ def numpy_function(
     """
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(list(inp))):
         raise NotTraceableError("numpy_function")
-    result = func(*[opened(_structure.normalize(value)) for value in inp])
+    result = func(*[unpack(_structure.normalize(value)) for value in inp])
     # A single dtype means a single result, not a list of one, as in TensorFlow.
     if not isinstance(Tout, (list, tuple)):
         return _cast(result, Tout, func)

@@ -14,7 +14,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from lockstep._nest import Packed, opened
+from lockstep._nest import Packed, unpack
 from lockstep._types import Element, PyTree
 from lockstep.data._composite import kind_of
 from lockstep.errors import InputError
@@ -75,7 +75,7 @@ def call(function: Callable[..., Any], element: Element) -> Any:
     A list that it returns is a tuple, as in tf.data; lists inside of its result are arrays.
     """
     # Users see their own dict types; `Packed` is for the inside.
-    element = opened(element)
+    element = unpack(element)
     # tf.data unpacks tuples, but neither named tuples nor dicts.
     result = function(*element) if type(element) is tuple else function(element)
     return tuple(cast("list[Any]", result)) if isinstance(result, list) else result

@@ -50,7 +50,7 @@ def parse_idx(content: bytes, dimensions: int, name: str) -> NDArray[np.uint8]:
     if content.startswith(_GZIP):
         try:
             # Up to the limit of decoded sizes: a small gzip file can stand for gigabytes.
-            content = _decoded_size.inflated(content, _decoded_size.WINDOW_BITS["GZIP"], name)
+            content = _decoded_size.inflate(content, _decoded_size.WINDOW_BITS["GZIP"], name)
         except (OSError, EOFError, zlib.error) as error:
             raise _damaged_file(name, f"Its gzip compression is broken: {error}.") from error
     # Type and rank are the last two bytes of the magic number.

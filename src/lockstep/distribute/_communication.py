@@ -125,11 +125,11 @@ def reduction(options: CommunicationOptions, platform: str) -> Reduction | None:
         require_gpus("NCCL communication", platform)
     algorithm = "ring" if options.implementation is CommunicationImplementation.RING else "all_reduce"
     # `None` for the default: then XLA's partitioner divides the step, which is exact for every layer.
-    found = compressed(Reduction(algorithm, pack_bytes=options.bytes_per_pack), options)
+    found = compress(Reduction(algorithm, pack_bytes=options.bytes_per_pack), options)
     return None if found == Reduction() else found
 
 
-def compressed(found: Reduction, options: CommunicationOptions) -> Reduction:
+def compress(found: Reduction, options: CommunicationOptions) -> Reduction:
     """Returns a reduction of gradients that travel in as few bytes as the options say."""
     return replace(
         found,
@@ -265,7 +265,7 @@ def _compress(ops: CrossDeviceOps, found: Reduction | None, options: Communicati
             f"gradient_dtype={options.gradient_dtype!r} needs sums that are rounded once, and "
             "HierarchicalCopyAllReduce would round them at each level. Leave cross_device_ops out."
         )
-    return compressed(found or Reduction(), options)
+    return compress(found or Reduction(), options)
 
 
 def check_cross_device_ops(value: object) -> None:

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from lockstep._engine.step.sequential_emulation import shard_slices
-from lockstep._nest import opened
+from lockstep._nest import unpack
 from lockstep._types import Array, Batch
 from lockstep.distribute._context import running_scope
 from lockstep.distribute._values import per_replica
@@ -234,7 +234,7 @@ class _Shares:
             return self._apart(data), first.position
         # One replica gets elements as they are, which need not be batches.
         if self._replicas.count == 1:
-            return opened(self._put(self._replicas.local[0][1], data, None)), first.position
+            return unpack(self._put(self._replicas.local[0][1], data, None)), first.position
         if isinstance(batch, EvenShard):
             rows = self._each([batch.count])
         else:
@@ -244,7 +244,7 @@ class _Shares:
         cuts = [slice(end - rows[i], end) for end, (i, _) in zip(ends, self._replicas.local, strict=True)]
         values = [self._put(d, data, cut) for (_, d), cut in zip(self._replicas.local, cuts, strict=True)]
         shapes = [tuple((n, *leaf.shape[1:]) for n in rows) for leaf in jax.tree.leaves(values[0])]
-        return opened(per_replica(values, shapes, self._replicas.count)), first.position
+        return unpack(per_replica(values, shapes, self._replicas.count)), first.position
 
     def _each(self, counts: Sequence[int]) -> list[int]:
         """Returns the row count of each replica, given those of all together, or those of each process."""
@@ -267,7 +267,7 @@ class _Shares:
         is_alone = self._replicas.runtime.is_alone
         of_each = zip(*map(jax.tree.leaves, values), strict=True)
         shapes = [[np.shape(leaf) for leaf in leaves] for leaves in of_each] if is_alone else None
-        return opened(per_replica(values, shapes, self._replicas.count))
+        return unpack(per_replica(values, shapes, self._replicas.count))
 
     def _put(self, device: Any, data: Batch, cut: slice | None) -> Any:
         # Cut on the host, where it is a view: only its share goes to a device.

@@ -154,9 +154,9 @@ class ParameterServerStrategy(Strategy):
         """Combines the values of a worker's replicas, of which there is one; see `Strategy.reduce`."""
         if not self._is_scheduled():
             return super().reduce(reduce_op, value, axis)
-        from lockstep.distribute._coordinator.reduction import reduced
+        from lockstep.distribute._coordinator.reduction import reduce_value
 
-        return reduced(reduce_op, value, axis)
+        return reduce_value(reduce_op, value, axis)
 
     def gather(self, value: Any, axis: int) -> Any:
         """Puts the values of a worker's replicas after each other, of which there is one; see `Strategy.gather`."""

@@ -36,7 +36,7 @@ def line_chart(
         marks: Places on the x axis with a vertical line: restarts.
         unit: The unit of values, such as "GB".
     """
-    shown = {name: thinned([_drawable(p) for p in points]) for name, points in curves.items() if points}
+    shown = {name: thin([_drawable(p) for p in points]) for name, points in curves.items() if points}
     finite = [point for points in shown.values() for point in points if math.isfinite(point[1])]
     if not finite:
         return ""
@@ -123,7 +123,7 @@ def _line(points: Sequence[Point], place: Place, colour: int) -> Iterable[str]:
         stretch = []
 
 
-def thinned(points: Sequence[Point]) -> list[Point]:
+def thin(points: Sequence[Point]) -> list[Point]:
     """Returns at most 500 points of a curve: of each of its buckets the lowest and the highest."""
     if len(points) <= 2 * _BUCKETS:
         return list(points)

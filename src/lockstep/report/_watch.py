@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstep.report._charts import number, thinned
+from lockstep.report._charts import number, thin
 from lockstep.report._files import Record, RecordReader, read_all, record_paths
 from lockstep.report._run import Point, Run, Task, duration, runs_of, size
 from lockstep.report._time import waits
@@ -139,7 +139,7 @@ def waited_for(run: Run) -> list[str]:
 
 def spark(values: Sequence[float], columns: int) -> str:
     """Returns a curve as text: one block for each of at most so many columns."""
-    shown = [y for _, y in thinned([(float(i), y) for i, y in enumerate(values)]) if y - y == 0]
+    shown = [y for _, y in thin([(float(i), y) for i, y in enumerate(values)]) if y - y == 0]
     if not shown:
         return ""
     picked = [shown[i * len(shown) // columns] for i in range(columns)] if len(shown) > columns else shown

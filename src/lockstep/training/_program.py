@@ -18,7 +18,7 @@ from lockstep._engine.step.jaxprs import name_of
 from lockstep._engine.step.program import StepProgram, adapter_for
 from lockstep._engine.step.program_digest import Subject, describe
 from lockstep._engine.step.replicas import Replicas
-from lockstep._nest import canonical, map_structure, opened
+from lockstep._nest import canonical, map_structure, unpack
 from lockstep._types import ArrayLike, Batch, PyTree
 from lockstep.checkpoint.internal import of_tensorflow
 from lockstep.errors import ArgumentError, CheckpointError, UnsupportedError
@@ -143,7 +143,7 @@ class Program:
         layout, program = self._program_for(state, batch)
         placed = batch if isinstance(batch, DeviceBatch) else program.place_batch(batch)
         outputs, after = program.run(self._placed(layout, program, state), placed)
-        new, logs = layout.state(after), opened(outputs.last)
+        new, logs = layout.state(after), unpack(outputs.last)
         self._last = jax.tree.leaves(new), after
         # One array stands for all of them, which are ready together. Until then this task depends on the others, and
         # says so if they are gone.

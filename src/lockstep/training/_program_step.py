@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from lockstep._engine.step.protocol import Step
-from lockstep._nest import opened, packed
+from lockstep._nest import pack, unpack
 from lockstep._types import Batch, Jaxpr, State
 from lockstep.errors import ArgumentError
 from lockstep.training._program_layout import Layout
@@ -50,7 +50,7 @@ def of_arrays(step: UserStep, layout: Layout) -> Step:
 
     def inner(arrays: State, batch: Batch) -> tuple[Any, Any]:
         with NoUpdates(_RULE, _ADVICE):
-            result: Any = step(layout.state(arrays), opened(batch))
+            result: Any = step(layout.state(arrays), unpack(batch))
         if not isinstance(result, (tuple, list)) or len(result) != 2:
             what = f"{type(result).__name__}" + (f" of {len(result)}" if isinstance(result, (tuple, list)) else "")
             raise ArgumentError(
@@ -64,7 +64,7 @@ def of_arrays(step: UserStep, layout: Layout) -> Step:
                     f"The logs of a step hold numbers and arrays. Received: {type(leaf).__name__} at "
                     f"{jax.tree_util.keystr(path) or 'the logs'}. Leave it out."
                 )
-        return packed(logs), layout.after(state, arrays)
+        return pack(logs), layout.after(state, arrays)
 
     return inner
 

@@ -74,7 +74,7 @@ def test_a_snapshot_changes_nothing() -> None:
 
 def test_a_seeded_state_is_that_of_the_seed_and_changes_nothing() -> None:
     before = randomness.snapshot()
-    state = randomness.seeded(7)
+    state = randomness.random_states(7)
     assert randomness.snapshot() == before
     random.seed(7)
     np.random.seed(7)

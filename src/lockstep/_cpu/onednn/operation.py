@@ -12,7 +12,7 @@ from lockstep._cpu.onednn.library import Argument, Handle, Library
 from lockstep._cpu.onednn.memory import Arena
 from lockstep._cpu.onednn.pieces import MOST_PIECES, divide
 from lockstep._cpu.onednn.plan import Step, plan
-from lockstep._engine.runtime.buffers import aligned
+from lockstep._engine.runtime.buffers import align_size
 from lockstep._engine.runtime.local_devices import usable_cores
 
 _Steps = list[tuple[Handle, Any]]
@@ -39,7 +39,7 @@ class Operation:
         self._bytes = 0
         for array in self._plan.arrays:
             self._offsets.append(self._bytes)
-            self._bytes += aligned(dnnl.size(array.description)) if array.operand is None else 0
+            self._bytes += align_size(dnnl.size(array.description)) if array.operand is None else 0
         # Those of calls that are not running: each call has one of its own.
         self._contexts: list[_Context] = []
 

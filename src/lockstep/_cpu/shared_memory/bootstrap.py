@@ -80,7 +80,7 @@ class _Listener:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-"))
         self.socket = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
         path = os.path.join(directory, "socket")
-        with unix_sockets.addressed(path) as address:
+        with unix_sockets.shorten_path(path) as address:
             self.socket.bind(address)
         self.socket.listen(128)
         self.token = secrets.token_bytes(_TOKEN_BYTES)
@@ -121,7 +121,7 @@ def _dial(offer: Mapping[str, Any], process: int, deadline: float) -> socket.soc
     s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         s.settimeout(_seconds_until(deadline))
-        with unix_sockets.addressed(offer["path"]) as address:
+        with unix_sockets.shorten_path(offer["path"]) as address:
             s.connect(address)
         _check_peer_user(s)
         s.send(_HELLO.pack(process, bytes.fromhex(offer["token"])))

@@ -16,7 +16,7 @@ import numpy as np
 from lockstep._cpu.shared_memory.connections import Connections
 from lockstep._cpu.shared_memory.custom_call import Array, Call
 from lockstep._cpu.shared_memory.shm import Segment
-from lockstep._engine.runtime.buffers import aligned
+from lockstep._engine.runtime.buffers import align_size
 
 # The process whose order of sums the others follow.
 LEADER = 0
@@ -186,7 +186,7 @@ def plan_chunks(sizes: tuple[tuple[int, int], ...], capacity: int) -> tuple[Chun
                 slices.append(Slice(number, start, stop, filled))
                 end = filled + (stop - start) * width
                 # So that no two values share a line of the cache.
-                filled = aligned(end)
+                filled = align_size(end)
             start = stop
             if filled >= capacity or room <= 0:
                 chunks.append(tuple(slices))

@@ -25,7 +25,7 @@ from lockstep._engine.step.program import StepProgram, adapter_for
 from lockstep._engine.step.program_digest import Subject
 from lockstep._engine.step.protocol import OutputMode, Program, Step
 from lockstep._engine.step.replicas import Replicas
-from lockstep._nest import on_opened, opened, packed
+from lockstep._nest import on_opened, pack, unpack
 from lockstep._types import Batch, Model, State
 from lockstep.errors import ArgumentError, UnsupportedError
 
@@ -204,8 +204,8 @@ def predict_program(model: Model, owned: Ownership) -> Program:
     """Returns the program whose outputs are the predictions."""
 
     def predict_step(state: State, data: Batch) -> tuple[Any, Any]:
-        outputs, non_trainable = model.predict_step(state, opened(data))
-        return packed(outputs), (state[0], non_trainable)
+        outputs, non_trainable = model.predict_step(state, unpack(data))
+        return pack(outputs), (state[0], non_trainable)
 
     return _find_or_make(model, owned, "predict_function", predict_step, output_mode="all")
 

@@ -24,7 +24,7 @@ from lockstep._engine.step.local_sgd import COMMON, OWN, PARAMETER, LocalTrainin
 from lockstep._engine.step.protocol import Step
 from lockstep._engine.step.reduction import Reduction
 from lockstep._engine.step.replicas import AXIS, Replicas
-from lockstep._nest import opened
+from lockstep._nest import unpack
 from lockstep._types import Array, ArrayLike, Batch, Model, Optimizer, PyTree, State, Variable
 
 
@@ -50,7 +50,7 @@ def replica_train_step(model: Model, replicas: Replicas) -> Step:
 
     def step(state: State, data: Batch) -> tuple[Any, Any]:
         with _averaged_gradients(shares), moments_over_replicas(AXIS) if is_global else contextlib.nullcontext():
-            logs, after = model.train_step(_split_seeds(model, shares, state), opened(data))
+            logs, after = model.train_step(_split_seeds(model, shares, state), unpack(data))
         trainable, non_trainable, optimizer, metrics = after
         variables = [*model.non_trainable_variables, *model.metrics_variables]
         values = zip(variables, [*state[1], *state[3]], [*non_trainable, *metrics], strict=True)
@@ -166,7 +166,7 @@ def local_train_step(model: Model, replicas: Replicas) -> LocalTraining | None:
     shares = Shards([None], [1.0], AXIS, replicas.count)
 
     def step(state: State, data: Batch) -> tuple[Any, Any]:
-        logs, after = model.train_step(_split_seeds(model, shares, state), opened(data))
+        logs, after = model.train_step(_split_seeds(model, shares, state), unpack(data))
         trainable, non_trainable, optimizer, metrics = after
         values = zip(model.non_trainable_variables, state[1], non_trainable, strict=True)
         common = [shares.common_seed(was, now) if is_seed(v) else now for v, was, now in values]

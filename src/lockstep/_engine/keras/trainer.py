@@ -28,7 +28,7 @@ from lockstep._engine.runtime.progress import EVALUATION
 from lockstep._engine.runtime.runtime import Runtime
 from lockstep._engine.step.batches import Outputs, to_arrays
 from lockstep._engine.step.protocol import Program
-from lockstep._nest import canonical, map_structure, opened
+from lockstep._nest import canonical, map_structure, unpack
 from lockstep._types import Batch, Model, PyTree
 from lockstep.errors import ArgumentError, UnsupportedError
 
@@ -64,12 +64,12 @@ def build(model: Model, source: Source) -> None:
     parts = (*model._flatten_layers(), model._compile_metrics, model._compile_loss)
     is_built = all(part is None or part.built for part in parts) and not vars(model).get("_lockstep_steps_unseen")
     # Looking at a batch may read the source, so only if its shapes are needed.
-    model._symbolic_build(data_batch=() if is_built else opened(to_arrays(source.peek())))
+    model._symbolic_build(data_batch=() if is_built else unpack(to_arrays(source.peek())))
 
 
 def opened_first_batch(source: Source) -> Any:
     """Returns a first batch as a model sees it, without consuming it."""
-    return opened(to_arrays(source.peek()))
+    return unpack(to_arrays(source.peek()))
 
 
 def canonical_batch(batch: Any) -> Any:
@@ -155,7 +155,7 @@ def predict(
         source = make_source(owned, "predict", model, x, **arguments)
         # Not `build`: predict works without compile, and so without the shapes of targets.
         if not all(layer.built for layer in model._flatten_layers()):
-            inputs, _, _ = data_adapter_utils.unpack_x_y_sample_weight(opened(source.peek()))
+            inputs, _, _ = data_adapter_utils.unpack_x_y_sample_weight(unpack(source.peek()))
             # Builds the layers, and computes nothing that stays.
             with backend.StatelessScope():
                 model(inputs)
@@ -213,7 +213,7 @@ def run_batches(feed: Feed, program: Program, state: ModelState, listener: Batch
 
 def concatenate(outputs: list[Any]) -> Any:
     """Concatenates outputs along the batch."""
-    trees = [opened(one) for one in outputs]
+    trees = [unpack(one) for one in outputs]
     if len(trees) == 1:
         # Copies: a program may write to predictions, and not to what JAX gives of its arrays.
         return tree.map_structure(np.array, trees[0])

@@ -14,7 +14,7 @@ from lockstep._types import Array
 ALIGNMENT = 64
 
 
-def aligned(count: int) -> int:
+def align_size(count: int) -> int:
     """Returns a number of bytes rounded up to the alignment."""
     return -(-count // ALIGNMENT) * ALIGNMENT
 

@@ -58,7 +58,7 @@ def _set_numpy_state(generator: Any, saved: Any) -> None:
     generator.set_state((name, _words(keys), position, has_gauss, cached))
 
 
-def seeded(seed: int) -> dict[str, Any]:
+def random_states(seed: int) -> dict[str, Any]:
     """Returns the random state that `random.seed` and `numpy.random.seed` make, without changing this process'."""
     before = snapshot()
     try:

@@ -115,7 +115,7 @@ def address(directory: int, path: str) -> str:
 
 
 @contextlib.contextmanager
-def addressed(path: str) -> Generator[str]:
+def shorten_path(path: str) -> Generator[str]:
     """Gives another path of `path` for the address of a socket; see `address`."""
     directory = open_directory(os.path.dirname(path))
     try:

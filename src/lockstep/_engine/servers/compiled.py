@@ -206,9 +206,9 @@ class Programs:
             size = _size_of_group(end - begin)
             # Rows with fewer steps fill the size up.
             own = slice(max(0, end - size), end)
-            count = padded(steps[own].astype(np.int32), size)
-            window = [padded(w, size) for w in self.rates[key].window(starts[own], width)]
-            given = [padded(a[own], size) for a in arrays]
+            count = pad_to_bucket(steps[own].astype(np.int32), size)
+            window = [pad_to_bucket(w, size) for w in self.rates[key].window(starts[own], width)]
+            given = [pad_to_bucket(a[own], size) for a in arrays]
             for result, new in zip(results, self._replays[key](count, *window, *given), strict=True):
                 result[own] = np.asarray(new)[: own.stop - own.start]
             end = own.start
@@ -221,7 +221,7 @@ def _size_of_group(count: int) -> int:
     return size if size == _LEAST or count > 3 * size // 4 else size // 2
 
 
-def padded(array: Array, size: int) -> Array:
+def pad_to_bucket(array: Array, size: int) -> Array:
     """Returns an array with zeros appended to the size of its bucket."""
     if len(array) == size:
         return array

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import jax
 import numpy as np
 
-from lockstep._engine.runtime.buffers import Scratch, aligned, aligned_zeros
+from lockstep._engine.runtime.buffers import Scratch, align_size, aligned_zeros
 from lockstep._engine.servers.compiled import Programs
 from lockstep._engine.servers.layout import Shard, Variable, dtype_of
 from lockstep._engine.servers.rule import Program
@@ -95,7 +95,7 @@ class Dense:
         group.offsets[variable.name] = group.size
         group.shapes[variable.name] = shape
         # Each begins where XLA takes it without a copy, whatever its dtype: a worker has it so from the answer.
-        group.size += aligned(math.prod(shape))
+        group.size += align_size(math.prod(shape))
         group.names.append(variable.name)
         self.group_of[variable.name] = group
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lockstep._engine.runtime.buffers import ALIGNMENT, aligned, aligned_empty
+from lockstep._engine.runtime.buffers import ALIGNMENT, align_size, aligned_empty
 from lockstep._engine.servers.layout import Shard, Variable
 from lockstep._engine.servers.messages import EXCHANGE, HEADER, REPLY, Array, ProtocolError, dtype_of, view_of
 from lockstep._engine.servers.requests import JobSpec, Pull, Push, Reply, Request, Status
@@ -85,7 +85,7 @@ class ExchangeCodec:
         self._wholes = [_whole_of(v, own) for v in variables if v.kind != "rows"]
         self._hyper = tuple(hyper)
         self._counts = struct.Struct(f"<{2 * len(self._tables)}I{len(self._wholes)}B{len(hyper)}d")
-        self._values_bytes = sum(aligned(w.nbytes) for w in self._wholes)
+        self._values_bytes = sum(align_size(w.nbytes) for w in self._wholes)
         # A synchronous server keeps what is pushed until all shares are there.
         self._keeps = spec.mode == "sync"
         self._memory = aligned_empty((0,), _BYTES)
@@ -189,8 +189,8 @@ class ExchangeCodec:
             raise ProtocolError(f"an answer of status {status}")
         wanted = pull.rows if pull and status == 0 else {}
         counts = [(table, count) for table in self._tables if (count := len(wanted.get(table.name, ())))]
-        expected = sum(aligned(count * table.row_bytes) for table, count in counts)
-        expected += (self._values_bytes if has_dense else 0) + aligned(missing * _IDS.itemsize)
+        expected = sum(align_size(count * table.row_bytes) for table, count in counts)
+        expected += (self._values_bytes if has_dense else 0) + align_size(missing * _IDS.itemsize)
         if expected != size:
             raise ProtocolError(f"an answer of {size} bytes in place of {expected}")
         # New memory: what a worker has pulled is in use while the next batch's is pulled.
@@ -207,9 +207,9 @@ class ExchangeCodec:
             # Ids differ, so there are no more than the shard has rows.
             if max(pushed, pulled) > table.rows:
                 raise ProtocolError(f"{max(pushed, pulled)} rows of {table.name}")
-            total += aligned(pushed * _IDS.itemsize) + aligned(pushed * table.row_bytes)
-            total += aligned(pulled * _IDS.itemsize)
-        return total + sum(aligned(w.nbytes) for w, there in zip(self._wholes, present, strict=True) if there)
+            total += align_size(pushed * _IDS.itemsize) + align_size(pushed * table.row_bytes)
+            total += align_size(pulled * _IDS.itemsize)
+        return total + sum(align_size(w.nbytes) for w, there in zip(self._wholes, present, strict=True) if there)
 
     def _request_memory(self, size: int) -> Array:
         """Returns memory for the arrays of a request, which the next one uses again."""
@@ -232,7 +232,7 @@ class _Arrays:
     def next(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Returns the next array."""
         size, at = math.prod(shape) * dtype.itemsize, self._at
-        self._at += aligned(size)
+        self._at += align_size(size)
         return self._memory[at : at + size].view(dtype).reshape(shape)
 
 
@@ -244,7 +244,7 @@ def _frame(kind: int, first: bytes, arrays: Sequence[Array]) -> Buffers:
             buffers.append(view_of(array))
             if gap := -nbytes % ALIGNMENT:
                 buffers.append(_ZEROS[:gap])
-            size += aligned(nbytes)
+            size += align_size(nbytes)
     buffers[0] = HEADER.pack(kind, len(first), size) + first
     return buffers
 

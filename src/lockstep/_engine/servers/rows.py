@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from lockstep._engine.runtime.buffers import Scratch
-from lockstep._engine.servers.compiled import Programs, bucket, coarse_bucket, load, padded
+from lockstep._engine.servers.compiled import Programs, bucket, coarse_bucket, load, pad_to_bucket
 from lockstep._engine.servers.layout import Shard, Variable, dtype_of
 from lockstep._types import Array
 from lockstep.checkpoint.internal import ArrayLayout, piece_rows
@@ -128,7 +128,7 @@ class Table:
         if self._initialize is None:
             return np.zeros((ids.size, *self.variable.row_shape), self.arrays[0].dtype)
         size = coarse_bucket(ids.size)
-        return np.asarray(self._initialize(padded(ids.astype(np.int64), size)))[: ids.size]
+        return np.asarray(self._initialize(pad_to_bucket(ids.astype(np.int64), size)))[: ids.size]
 
     def pull(self, ids: Array) -> Array:
         """Returns rows as they are now, of shape (n, *row)."""

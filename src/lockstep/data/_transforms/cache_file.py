@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import jax
 import numpy as np
 
-from lockstep._nest import Packed, opened
+from lockstep._nest import Packed, unpack
 from lockstep._types import JSON, ArrayLike
 from lockstep.data import _columns
 from lockstep.data._columns import Column, Columns, Ragged, Rows
@@ -249,7 +249,7 @@ def to_json(value: JSON) -> Any:
         return {"tuple": [to_json(v) for v in value]}
     if isinstance(value, dict):
         items = [[k, to_json(v)] for k, v in value.items()]
-        return {"mapping": items} if type(opened(value)) is dict else {_NAMED: items}
+        return {"mapping": items} if type(unpack(value)) is dict else {_NAMED: items}
     return value
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lockstep._nest import opened
+from lockstep._nest import unpack
 from lockstep._types import Element, PyTree
 from lockstep.data import _blocks, _columns, _spec, _structure
 from lockstep.data._blocks import Block, array_block
@@ -339,7 +339,7 @@ class GroupByReducer(FunctionTransformation):
 
     def _call(self, function: Callable[..., Any], values: tuple[PyTree, ...]) -> PyTree:
         try:
-            return _structure.normalize(function(*opened(values)))
+            return _structure.normalize(function(*unpack(values)))
         except Exception as error:
             raise wrap_error(error, f"The function {_structure.name_of(function)} of a reducer failed") from error
 

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lockstep._nest import opened
+from lockstep._nest import unpack
 from lockstep._types import ArrayLike, Element, PyTree
 from lockstep.data import _blocks, _columns, _division, _structure
 from lockstep.data._blocks import Block, FailedElement, MappedStore, array_block, elements_or_errors
@@ -271,7 +271,7 @@ class _ScanCursor:
     def _step(self, element: Element) -> Any:
         # As in `map`: TensorFlow raises where numpy warns.
         with _division.raise_on_zero_division(jax.tree.leaves((self._carried, element))):
-            result = self._function(*opened(_structure.copy_arrays((self._carried, element))))
+            result = self._function(*unpack(_structure.copy_arrays((self._carried, element))))
         if not isinstance(result, tuple) or len(result) != 2:
             raise InputError(
                 f"The function {_structure.name_of(self._function)} of scan must return (state, output). Received: "

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from lockstep._nest import opened
+from lockstep._nest import unpack
 from lockstep._types import PyTree, PyTreeDef
 from lockstep.data import _columns, _spec
 from lockstep.data._blocks import ArrayStore, Block, BlockZipper, Store
@@ -62,7 +62,7 @@ class CompatibleInputs:
         """Returns for each input the first one's structure, or `None` if its own keys have that order."""
         structures = [jax.tree.structure(spec_if_known(node)) for node in self._nodes]
         # Structures compare equal whatever the order of keys (see `Packed`); what they build shows it.
-        texts = [repr(opened(structure.unflatten(range(structure.num_leaves)))) for structure in structures]
+        texts = [repr(unpack(structure.unflatten(range(structure.num_leaves)))) for structure in structures]
         first = structures[0]
         return [
             first if structure == first and text != texts[0] else None

@@ -11,7 +11,7 @@ from lockstep.distribute._collectives import number_array
 from lockstep.distribute._values import ReduceOp, reduce_op
 
 
-def reduced(op: ReduceOp | str, value: Any, axis: int | None) -> Any:
+def reduce_value(op: ReduceOp | str, value: Any, axis: int | None) -> Any:
     """Returns the values themselves, or their sums or means along a dimension.
 
     Args:

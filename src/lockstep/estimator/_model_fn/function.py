@@ -14,7 +14,7 @@ from keras.src.backend.common import global_state
 from lockstep._engine.runtime import randomness
 from lockstep._engine.step.aggregation import Shards
 from lockstep._engine.step.jaxprs import is_traced
-from lockstep._nest import opened
+from lockstep._nest import unpack
 from lockstep._text import Text
 from lockstep._types import Array
 from lockstep.estimator._model_fn.records import SummaryOp
@@ -137,7 +137,7 @@ class ModelFunction:
             features, labels = jax.tree_util.tree_map_with_path(replace_text, (data.features, data.labels))
             scope.is_calling = True
             try:
-                spec = self._call(opened(features), opened(labels), self.mode)
+                spec = self._call(unpack(features), unpack(labels), self.mode)
             finally:
                 scope.is_calling = False
             return ModelCall(scope, spec, frozenset(scope.assigned))

@@ -20,7 +20,7 @@ from lockstep._engine.step.local_sgd import COMMON, OWN, PARAMETER, LocalTrainin
 from lockstep._engine.step.protocol import Step, Update
 from lockstep._engine.step.reduction import Reduction
 from lockstep._engine.step.replicas import AXIS, Replicas
-from lockstep._nest import map_structure, packed
+from lockstep._nest import map_structure, pack
 from lockstep._types import Metric, PyTree, State, Tensor
 from lockstep.errors import ArgumentError
 from lockstep.estimator._model_fn.function import (
@@ -394,7 +394,7 @@ def predict_step(function: ModelFunction, replicas: Replicas, selection: Selecti
         assert len(shares.data) == 1 and shares.axis is None, "predictions are made on one device"
         call = function(state, shares.data[0])
         function.finish(call)
-        return {**selection.select(call), "predictions": packed(call.spec.predictions)}, call.scope.values
+        return {**selection.select(call), "predictions": pack(call.spec.predictions)}, call.scope.values
 
     return Steps(compute, replicas)
 

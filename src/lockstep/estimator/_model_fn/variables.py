@@ -77,7 +77,7 @@ class Variables:
         self.entries: dict[str, Entry] = {}
         self.is_complete = False
         # One random state for all calls: initializers and dropout draw the same keys in each trace.
-        self.random_state = randomness.seeded(random.getrandbits(31) if seed is None else seed)
+        self.random_state = randomness.random_states(random.getrandbits(31) if seed is None else seed)
         # Variables by id, kept alive so that no id is reused: those from outside of the model_fn, and those of the
         # first call, which layers from outside may hold.
         self._known: dict[int, tuple[Any, str]] = {}

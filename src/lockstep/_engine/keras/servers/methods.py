@@ -210,7 +210,7 @@ def evaluate(
     called.on_test_end(logs)
     in_order = model._flatten_metrics_in_order(logs)
     if call is not None:
-        results.end(call, results.ordered(logs, in_order))
+        results.end(call, results.order_logs(logs, in_order))
     return logs if return_dict else in_order
 
 
@@ -286,7 +286,7 @@ def train_on_batch(
     logs = pythonify_logs(outputs.last)
     arrays: dict[str, Any] = results.arrays_of(model)
     in_order = model._flatten_metrics_in_order(logs)
-    call.end(pack(results.ordered(logs, in_order), "logs", arrays), arrays)
+    call.end(pack(results.order_logs(logs, in_order), "logs", arrays), arrays)
     return logs if return_dict else in_order
 
 
@@ -308,7 +308,7 @@ def test_on_batch(
     program.sync()
     logs = pythonify_logs(outputs.last)
     in_order = model._flatten_metrics_in_order(logs)
-    results.end(call, results.ordered(logs, in_order))
+    results.end(call, results.order_logs(logs, in_order))
     return logs if return_dict else in_order
 
 

@@ -40,7 +40,7 @@ def _plain(value: Any) -> Any:
     return np.asarray(value).item() if np.ndim(value) == 0 else np.array(value)
 
 
-def ordered(logs: Mapping[str, Any], in_order: Any) -> list[Any]:
+def order_logs(logs: Mapping[str, Any], in_order: Any) -> list[Any]:
     """Returns logs so that their order survives JSON: names, values, and what is returned without `return_dict`."""
     return [list(logs), list(logs.values()), in_order]
 

@@ -20,7 +20,7 @@ from lockstep._engine.keras.servers.traces import caught_gradients, only_gradien
 from lockstep._engine.servers.traced_parts import Part, Traced, differences
 from lockstep._engine.step.compiler import Compiler
 from lockstep._engine.step.replicas import Replicas
-from lockstep._nest import opened
+from lockstep._nest import unpack
 from lockstep._types import Batch, PyTree
 from lockstep.errors import UnsupportedError
 
@@ -232,7 +232,7 @@ class TicketProgram:
         model, caught = self._model, list[Any]()
         arguments = tuple(list(state[g]) for g in _GROUPS[self._method])
         with caught_gradients(caught):
-            outputs, after = getattr(model, self._method)(arguments, opened(batch))
+            outputs, after = getattr(model, self._method)(arguments, unpack(batch))
         full: list[Any] = [state[0], state[1], state[2], state[3]]
         if self._method == "predict_step":
             return outputs, (state[0], after, state[2], state[3]), []

@@ -42,7 +42,7 @@ class Dataflow:
     def __init__(
         self, closed: Jaxpr, arguments: int, assigned: Sequence[tuple[int, Way]], is_cut: Callable[[Any], bool]
     ) -> None:
-        closed = inlined(closed)
+        closed = inline_calls(closed)
         body = open_jaxpr(closed)
         count = len(body.outvars) - len(assigned)
         self.inputs, self.results, self.eqns = body.invars, body.outvars[:count], body.eqns
@@ -92,7 +92,7 @@ class Dataflow:
         return tuple(n for n, v in enumerate(self.inputs) if v in needed)
 
 
-def inlined(closed: Jaxpr) -> Jaxpr:
+def inline_calls(closed: Jaxpr) -> Jaxpr:
     """Returns a closed jaxpr in which functions that are no more than called are a part of it."""
 
     def evaluate(*inputs: Array) -> list[Array]:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from lockstep._engine.servers.closures.dataflow import Dataflow, Way
 from lockstep._engine.servers.closures.effects import Effect, effects_of
-from lockstep._engine.servers.closures.windows import Window, evaluate, find_window, leaves_rows, windowed
+from lockstep._engine.servers.closures.windows import Window, evaluate, find_window, leaves_rows, window_shape
 from lockstep._engine.step.jaxprs import equations, read, variables
 from lockstep._types import Array, Jaxpr
 from lockstep.errors import UnsupportedError
@@ -77,7 +77,7 @@ class _Worker:
         shapes = tuple(jax.ShapeDtypeStruct(a.aval.shape, a.aval.dtype) for a in map(_first, sent))
         windows, rows_of = self._windows(eqns, sent, shapes, effects)
         sizes = {n: windows[w].size for n, w in rows_of.items()}
-        shapes = tuple(windowed(s, sizes[n]) if n in sizes else s for n, s in enumerate(shapes))
+        shapes = tuple(window_shape(s, sizes[n]) if n in sizes else s for n, s in enumerate(shapes))
         compute, used = self._compute(sent, eqns, windows)
         ids, ids_used = self._ids(windows)
         return Division(compute, used, len(flow.results), shapes, effects, windows, ids, ids_used, rows_of)

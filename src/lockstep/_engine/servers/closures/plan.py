@@ -14,7 +14,7 @@ from jax import export
 
 from lockstep._engine.servers.closures.division import Division
 from lockstep._engine.servers.closures.effects import Effect
-from lockstep._engine.servers.closures.windows import windowed
+from lockstep._engine.servers.closures.windows import window_shape
 from lockstep._engine.servers.messages import Message
 from lockstep._types import JSON, Array
 from lockstep.errors import UnsupportedError
@@ -254,7 +254,7 @@ def make_plan(
     servers = sorted({p.server for e in division.effects for v in e.variables for p in pieces[v]})
     programs = {s: _server_program(division, s, pieces, variables, name) for s in servers}
     table_of = {window.variable + arguments: window for window in division.windows}
-    used = [windowed(avals[n], table_of[n].size) if n in table_of else avals[n] for n in division.used]
+    used = [window_shape(avals[n], table_of[n].size) if n in table_of else avals[n] for n in division.used]
     # Rows in windows, after all inputs.
     lookups = [ids.aval for window in division.windows for ids, _ in window.lookups]
     used += [jax.ShapeDtypeStruct(a.shape, np.dtype(np.int32)) for a in lookups]
@@ -293,7 +293,7 @@ def _server_program(
             for n in effect.payload
         ]
         whole = [_shape(variables[v], p.rows) for v, p in zip(effect.variables, own, strict=True)]
-        shapes += whole if window is None else [windowed(s, division.windows[window].size) for s in whole]
+        shapes += whole if window is None else [window_shape(s, division.windows[window].size) for s in whole]
     sizes = tuple(division.windows[window].size for window, _ in tables)
     shapes += [division.payload[n] if part >= 0 else _shape(division.payload[n], rows) for n, rows, part in payload]
     sizes_of = iter([sizes[part] if part >= 0 else None for part in _first_of_each(parts, part_of)])

@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from lockstep._engine.servers.compiled import load, padded
+from lockstep._engine.servers.compiled import load, pad_to_bucket
 from lockstep._engine.servers.messages import MAX_ARRAYS, Message
 from lockstep._types import Array
 from lockstep.errors import MismatchError
@@ -147,10 +147,10 @@ class VariableStore:
         values: list[Any] = []
         for name, part in zip(defined.names, defined.part_of, strict=True):
             whole = self._get(name).value if part < 0 else self._table(name)
-            values.append(whole if part < 0 else padded(whole.take(ids[part], axis=0), defined.sizes[part]))
+            values.append(whole if part < 0 else pad_to_bucket(whole.take(ids[part], axis=0), defined.sizes[part]))
         for i, part in enumerate(defined.payload_part):
             sent = arrays[str(i)]
-            values.append(sent if part < 0 else padded(sent, defined.sizes[part]))
+            values.append(sent if part < 0 else pad_to_bucket(sent, defined.sizes[part]))
         # All or nothing: values are set once all are there.
         found = defined.run(*values)
         for value in found:

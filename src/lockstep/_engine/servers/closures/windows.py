@@ -239,7 +239,7 @@ def _in_window(eqn: Any, given: list[Any], window: Window, places: Mapping[Looku
     return evaluate_equation(eqn, given)
 
 
-def windowed(shape: jax.ShapeDtypeStruct, size: int) -> jax.ShapeDtypeStruct:
+def window_shape(shape: jax.ShapeDtypeStruct, size: int) -> jax.ShapeDtypeStruct:
     """Returns the shape of some rows."""
     return jax.ShapeDtypeStruct((size, *shape.shape[1:]), shape.dtype)
 

@@ -17,7 +17,7 @@ import numpy as np
 from lockstep._engine.servers.closures.plan import Piece, WorkerPlan
 from lockstep._engine.servers.closures.store import PREFIX
 from lockstep._engine.servers.closures.windows import places_of, stretch_of
-from lockstep._engine.servers.compiled import padded
+from lockstep._engine.servers.compiled import pad_to_bucket
 from lockstep._engine.servers.connection import FrameSocket, unwrap_answer
 from lockstep._engine.servers.messages import BEAT, MESSAGE, Message, ProtocolError, decode, encode
 from lockstep._types import Array
@@ -225,7 +225,7 @@ class WorkerService:
             found[number] = answer.arrays["rows"]
 
         self._each({n: (lambda n=n, p=p: pull(n, p)) for n, p in enumerate(pieces)})
-        return padded(np.concatenate([rows for rows in found if rows is not None]), size)
+        return pad_to_bucket(np.concatenate([rows for rows in found if rows is not None]), size)
 
     def _push(self, closure: _Closure, payload: Sequence[Array], needed: Sequence[Array]) -> None:
         plan, facts = closure.plan, closure.facts

@@ -11,7 +11,7 @@ import jax
 import keras
 import numpy as np
 
-from lockstep._nest import flatten, map_structure, opened, packed
+from lockstep._nest import flatten, map_structure, pack, unpack
 from lockstep.compat.tensorflow._dtypes import as_dtype
 from lockstep.compat.tensorflow._functions.arguments import TensorKind
 from lockstep.compat.tensorflow._functions.graph import FunctionDef, Graph
@@ -76,8 +76,8 @@ class ConcreteFunction:
                 f"known, {self.inputs}. Ask for get_concrete_function with whole shapes."
             )
         args, kwargs = self._structure.unflatten([_zeros(leaf) for leaf in self._leaves])
-        found = jax.eval_shape(lambda: packed(self.python_function(*args, **kwargs)))
-        return map_structure(lambda s: TensorSpec(s.shape, s.dtype), opened(found))
+        found = jax.eval_shape(lambda: pack(self.python_function(*args, **kwargs)))
+        return map_structure(lambda s: TensorSpec(s.shape, s.dtype), unpack(found))
 
     @cached_property
     def graph(self) -> Graph:

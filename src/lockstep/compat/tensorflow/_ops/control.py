@@ -18,7 +18,7 @@ import numpy as np
 from jax.core import Tracer
 from keras.src.backend.common.name_scope import current_path
 
-from lockstep._nest import flatten, map_structure, opened, packed
+from lockstep._nest import flatten, map_structure, pack, unpack
 from lockstep._types import PyTree, Tensor
 from lockstep.compat.tensorflow._composite import handlers
 from lockstep.compat.tensorflow._ops import dispatch
@@ -81,12 +81,12 @@ def switch_case(
     # lax.switch clamps its index, so that those out of range get an entry of their own, the last.
     table = [functions.get(i, fallback) for i in range(max(functions) + 1)] + [fallback]
     inside = (branch_index >= 0) & (branch_index < len(table))
-    return opened(jax.lax.switch(jnp.where(inside, branch_index, len(table) - 1), [_wrap_for_jax(f) for f in table]))
+    return unpack(jax.lax.switch(jnp.where(inside, branch_index, len(table) - 1), [_wrap_for_jax(f) for f in table]))
 
 
 def _wrap_for_jax(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps a function for JAX, which calls it with packed structures."""
-    return lambda *args: packed(_on_device(function(*opened(args))))
+    return lambda *args: pack(_on_device(function(*unpack(args))))
 
 
 def case(
@@ -205,7 +205,7 @@ def map_fn(
     xp = dispatch.library_of(*_leaves(elems))
     arrays = _map(lambda e: dispatch.to_array(xp, e), elems)
     if xp is dispatch.DEVICE:
-        return _cast_result(opened(jax.lax.map(_wrap_for_jax(fn), packed(arrays))), wanted)
+        return _cast_result(unpack(jax.lax.map(_wrap_for_jax(fn), pack(arrays))), wanted)
     slices = [fn(_map(lambda e: as_host(e[i]), arrays)) for i in range(_leaves(arrays)[0].shape[0])]  # noqa: B023
     stacked = _map(lambda *s: dispatch.give(xp, np.stack([dispatch.to_array(xp, e) for e in s])), *slices)
     return _cast_result(stacked, wanted)
@@ -223,7 +223,7 @@ def vectorized_map(
 
     Source: tf.vectorized_map.
     """
-    return opened(jax.vmap(lambda e: packed(fn(opened(e))))(packed(_on_device(elems))))
+    return unpack(jax.vmap(lambda e: pack(fn(unpack(e))))(pack(_on_device(elems))))
 
 
 def foldl(

@@ -96,7 +96,7 @@ def decode_compressed(bytes: Tensor, compression_type: str = "", name: str | Non
     if compression_type not in _decoded_size.WINDOW_BITS:
         raise ArgumentError(f'compression_type must be "", "ZLIB" or "GZIP". Received: {compression_type!r}.')
     bits = _decoded_size.WINDOW_BITS[compression_type]
-    return map_text(lambda content: _decoded_size.inflated(content, bits, "bytes of decode_compressed"), bytes)
+    return map_text(lambda content: _decoded_size.inflate(content, bits, "bytes of decode_compressed"), bytes)
 
 
 def decode_csv(
