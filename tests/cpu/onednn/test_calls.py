@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
+from lockstep._cpu.lowerings import foreign_products
 from lockstep._cpu.onednn import calls, library
 from lockstep._cpu.onednn.calls import ConvolutionCall, ProductCall
 from lockstep._cpu.onednn.custom_call import NAME
@@ -85,6 +86,12 @@ _CONVOLUTIONS: dict[str, tuple[dict[str, Any], tuple[int, ...], tuple[int, ...]]
 }
 
 
+@pytest.fixture
+def without_avx512(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has products of float32 be oneDNN's on every processor."""
+    monkeypatch.setattr(foreign_products, "has_avx512", lambda: False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _CONVOLUTIONS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -121,6 +128,7 @@ def test_gradients_of_depthwise_kernels(taps: tuple[int, int], dilation: int, ou
     ],
 )
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.usefixtures("without_avx512")
 def test_a_product_is_xlas(equation: str, shapes: list[tuple[int, ...]], dtype: str) -> None:
     if not library.computes(dtype):
         pytest.skip(f"this processor has no instructions for {dtype}")
@@ -131,6 +139,13 @@ def test_a_product_is_xlas(equation: str, shapes: list[tuple[int, ...]], dtype: 
     operands = [random(shape, dtype, i) for i, shape in enumerate(shapes)]
     assert count_calls(product, *operands) == 1
     assert_same(product, *operands)
+
+
+@pytest.mark.parametrize("has_avx512", [False, True])
+def test_products_of_float32_are_left_to_xla_with_avx512(has_avx512: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreign_products, "has_avx512", lambda: has_avx512)
+    operands = [random((512, 512), "float32", i) for i in range(2)]
+    assert count_calls(jnp.matmul, *operands) == (not has_avx512)
 
 
 def test_types_that_it_has_no_kernels_for_are_left_to_xla() -> None:
@@ -181,12 +196,14 @@ def test_a_program_that_xla_divides_calls_it_in_shards_alone() -> None:
 
 
 @pytest.mark.parametrize("setting", ["0", "1"])
+@pytest.mark.usefixtures("without_avx512")
 def test_the_environment_decides(setting: str) -> None:
     operands = [random((512, 512), "float32", i) for i in range(2)]
     with mock.patch.dict(os.environ, {library.VARIABLE: setting}):
         assert count_calls(jnp.matmul, *operands) == int(setting)
 
 
+@pytest.mark.usefixtures("without_avx512")
 def test_without_the_library_xla_computes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "load", lambda: None)
     operands = [random((512, 512), "float32", i) for i in range(2)]
