@@ -34,24 +34,40 @@ def row_update_cases() -> Iterator[Case]:
         yield _training("Adam", table, count)
 
 
+def _sgd(state: State, gradient: jax.Array) -> State:
+    values, means, squares = state
+    return values - 0.01 * gradient, means, squares
+
+
+def _momentum(state: State, gradient: jax.Array) -> State:
+    values, means, squares = state
+    means = 0.9 * means - 0.01 * gradient
+    return values + means, means, squares
+
+
+def _adagrad(state: State, gradient: jax.Array) -> State:
+    values, means, squares = state
+    squares = squares + gradient**2
+    return values - 0.01 * gradient / jnp.sqrt(squares + 1e-7), means, squares
+
+
+def _adam(state: State, gradient: jax.Array) -> State:
+    values, means, squares = state
+    means, squares = means + (gradient - means) * 0.1, squares + (gradient**2 - squares) * 0.001
+    return values - 0.01 * means / (jnp.sqrt(squares) + 1e-7), means, squares
+
+
+_OPTIMIZERS = {"SGD": _sgd, "momentum": _momentum, "Adagrad": _adagrad, "Adam": _adam}
+
+
 def _training(name: str, table: tuple[int, int], count: int, quick: bool = False) -> Case:
     def compute(table: jax.Array, seeds: jax.Array, target: jax.Array) -> jax.Array:
         places = (jnp.abs(seeds) * 1e7).astype(jnp.int32) % table.shape[0]
 
         def step(i: int, state: State) -> State:
-            values, means, squares = state
             here = lax.dynamic_index_in_dim(places, i, keepdims=False)
-            gradient = jax.grad(lambda t: jnp.sum((jnp.take(t, here, 0) - target) ** 2))(values)
-            if name == "SGD":
-                return values - 0.01 * gradient, means, squares
-            if name == "momentum":
-                means = 0.9 * means - 0.01 * gradient
-                return values + means, means, squares
-            if name == "Adam":
-                means, squares = means + (gradient - means) * 0.1, squares + (gradient**2 - squares) * 0.001
-                return values - 0.01 * means / (jnp.sqrt(squares) + 1e-7), means, squares
-            squares = squares + gradient**2
-            return values - 0.01 * gradient / jnp.sqrt(squares + 1e-7), means, squares
+            gradient = jax.grad(lambda t: jnp.sum((jnp.take(t, here, 0) - target) ** 2))(state[0])
+            return _OPTIMIZERS[name](state, gradient)
 
         return lax.fori_loop(0, _STEPS, step, (table, jnp.zeros_like(table), jnp.full_like(table, 0.1)))[0]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockstep.cluster_resolver._address import check_address as check_address
 from lockstep.cluster_resolver._field import MISSING as MISSING
 from lockstep.cluster_resolver._field import Field as Field
-from lockstep.cluster_resolver._field import list_names as listed
+from lockstep.cluster_resolver._field import list_names as list_names
 from lockstep.cluster_resolver._launchers import default_resolver as default_resolver
 from lockstep.cluster_resolver._launchers import launcher_resolver as launcher_resolver
 from lockstep.cluster_resolver._roles import chief_task as chief_task
@@ -29,7 +29,7 @@ __all__ = [
     "default_resolver",
     "known_address",
     "launcher_resolver",
-    "listed",
+    "list_names",
     "parse_tf_config",
     "training_tasks",
 ]

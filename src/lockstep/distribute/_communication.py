@@ -251,10 +251,10 @@ def local_reduction(options: CommunicationOptions, ops: CrossDeviceOps | None, p
             f"{type(ops).__name__} and {options}. Leave one of them out; gradient_dtype and power_sgd_rank "
             "go with both."
         )
-    return _compress(ops, ops.reduction(platform), options)
+    return _with_options(ops, ops.reduction(platform), options)
 
 
-def _compress(ops: CrossDeviceOps, found: Reduction | None, options: CommunicationOptions) -> Reduction | None:
+def _with_options(ops: CrossDeviceOps, found: Reduction | None, options: CommunicationOptions) -> Reduction | None:
     from lockstep._engine.step.reduction import Reduction
 
     if options.gradient_dtype is None and options.power_sgd_rank is None:

@@ -18,7 +18,7 @@ from lockstep.cluster_resolver.internal import (
     chief_task,
     known_address,
     launcher_resolver,
-    listed,
+    list_names,
     parse_tf_config,
     training_tasks,
 )
@@ -149,7 +149,7 @@ def _task(config: TFConfig, cluster: ClusterSpec, in_strategy: bool) -> Task:
         # Any index from 0 up: evaluators are not listed in the cluster.
         return Task(job, check_index(_index(task_id)))
     if job not in cluster.jobs:
-        rule = f'must be one of the jobs of the cluster, {listed(cluster.jobs)}; or "evaluator"'
+        rule = f'must be one of the jobs of the cluster, {list_names(cluster.jobs)}; or "evaluator"'
         raise task_type.error(rule, f'{task_type.name} = "{cluster.jobs[0]}"')
     return Task(job, check_index_in(dict.fromkeys(cluster.task_indices(job)), job, _index(task_id)))
 

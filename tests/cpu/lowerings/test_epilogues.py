@@ -1,11 +1,11 @@
-"""What oneDNN computes along with convolutions has XLA's values; what a program needs by itself stays.
+"""Biases and relus that oneDNN's convolutions compute along have XLA's values, and so have gradients of biases.
 
-Biases and relus of convolutions, and the gradients of biases along with those of kernels.
+What a program needs by itself stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -42,12 +42,16 @@ def differentiate(layer: Callable[..., jax.Array]) -> Callable[..., Any]:
 
 def count_biases(f: Callable[..., Any], *args: Any) -> int:
     """Returns how many calls of oneDNN have biases, or sum their gradients."""
-    return lowered(f, *args, ours=True).as_text().count(r"\22has_bias\22: true")
+    return _count_calls("has_bias", f, args)
 
 
 def count_relus(f: Callable[..., Any], *args: Any) -> int:
     """Returns how many calls of oneDNN apply a relu."""
-    return lowered(f, *args, ours=True).as_text().count(r"\22has_relu\22: true")
+    return _count_calls("has_relu", f, args)
+
+
+def _count_calls(field: str, f: Callable[..., Any], args: Sequence[Any]) -> int:
+    return lowered(f, *args, ours=True).as_text().count(rf"\22{field}\22: true")
 
 
 def operands(shapes: tuple[tuple[int, ...], ...]) -> list[Any]:

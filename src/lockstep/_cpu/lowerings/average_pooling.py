@@ -23,7 +23,7 @@ import numpy as np
 from jax import lax
 
 from lockstep._cpu.lowerings.equations import call_instead, is_plain, trace_operands
-from lockstep._engine.step.jaxprs import open_jaxpr, variables, with_equations
+from lockstep._engine.step.jaxprs import is_zero, open_jaxpr, replace_equations, writer_of, writers
 from lockstep._types import Jaxpr, JaxprEquation
 
 # Of lines, pictures and volumes, with axes for examples and channels.
@@ -41,15 +41,15 @@ def average_pooling(jaxpr: Jaxpr) -> Jaxpr:
     body = open_jaxpr(jaxpr)
     if not any(eqn.primitive is lax.reduce_window_sum_p for eqn in body.eqns):
         return jaxpr
-    writers = {v: eqn for eqn in body.eqns for v in eqn.outvars}
-    return with_equations(jaxpr, [_rewritten(eqn, writers) for eqn in body.eqns])
+    made_by = writers(body)
+    return replace_equations(jaxpr, lambda eqn: _rewrite(eqn, made_by))
 
 
-def _rewritten(eqn: JaxprEquation, writers: Mapping[Any, JaxprEquation]) -> JaxprEquation:
+def _rewrite(eqn: JaxprEquation, made_by: Mapping[Any, JaxprEquation]) -> JaxprEquation:
     """Returns an equation that computes the same; the same object if nothing better is known."""
     if eqn.primitive is not lax.reduce_window_sum_p or not is_plain(eqn):
         return eqn
-    source = next((writers.get(v) for v in variables(eqn.invars)), None)
+    source = writer_of(eqn.invars[0], made_by)
     if source is None or not is_plain(source) or eqn.invars[0].aval.dtype.name not in _FLOATS:
         return eqn
     compute = _sums_of_one_number(source, eqn.params) or _gradient(source, eqn.params)
@@ -89,7 +89,7 @@ def _gradient(source: JaxprEquation, params: Mapping[str, Any]) -> Compute | Non
     `None` if `source` does not put that in margins of zeros, or XLA's own program is as good.
     """
     steps = {n for name in ("window_strides", "base_dilation", "window_dilation") for n in params[name]}
-    if source.primitive is not lax.pad_p or steps != {1} or np.any(params["padding"]) or not _is_zero(source.invars[1]):
+    if source.primitive is not lax.pad_p or steps != {1} or np.any(params["padding"]) or not is_zero(source.invars[1]):
         return None
     window, margins = params["window_dimensions"], source.params["padding_config"]
     rank, strides = len(window), [zeros + 1 for _, _, zeros in margins]
@@ -117,7 +117,3 @@ def _gradient(source: JaxprEquation, params: Mapping[str, Any]) -> Compute | Non
         )
 
     return convolve
-
-
-def _is_zero(atom: Any) -> bool:
-    return hasattr(atom, "val") and float(atom.val) == 0

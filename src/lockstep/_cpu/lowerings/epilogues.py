@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
-import numpy as np
 from jax import lax
 
 from lockstep._cpu.lowerings.convolution import Convolution, float32_convolution
@@ -20,7 +19,15 @@ from lockstep._cpu.lowerings.equations import call_instead, is_plain, trace_oper
 from lockstep._cpu.lowerings.foreign_convolutions import forward_call
 from lockstep._cpu.onednn.calls import ConvolutionCall
 from lockstep._cpu.onednn.custom_call import compute as compute_call
-from lockstep._engine.step.jaxprs import called_jaxpr, open_jaxpr, variables, with_equations
+from lockstep._engine.step.jaxprs import (
+    called_jaxpr,
+    is_zero,
+    open_jaxpr,
+    variables,
+    with_equations,
+    writer_of,
+    writers,
+)
 from lockstep._types import Jaxpr, JaxprAtom, JaxprEquation
 
 
@@ -48,15 +55,14 @@ def fuse_epilogues(jaxpr: Jaxpr) -> Jaxpr:
 class _Flow:
     """Which equations write and read the variables of a program."""
 
-    writers: dict[Any, JaxprEquation] = field(default_factory=dict[Any, JaxprEquation])
+    writers: Mapping[Any, JaxprEquation]
+    results: set[Any]
     readers: dict[Any, list[JaxprEquation]] = field(default_factory=lambda: defaultdict(list))
-    results: set[Any] = field(default_factory=set[Any])
 
     @classmethod
     def of(cls, body: Any) -> _Flow:
-        flow = cls(results=set(variables(body.outvars)))
+        flow = cls(writers(body), set(variables(body.outvars)))
         for eqn in body.eqns:
-            flow.writers.update(dict.fromkeys(eqn.outvars, eqn))
             for variable in dict.fromkeys(variables(eqn.invars)):
                 flow.readers[variable].append(eqn)
         return flow
@@ -103,24 +109,23 @@ def _addition(eqn: JaxprEquation, convolution: Convolution, flow: _Flow) -> tupl
     return None if bias is None else (readers[0], bias)
 
 
-def _bias(atom: JaxprAtom, convolution: Convolution, writers: Mapping[Any, JaxprEquation]) -> JaxprAtom | None:
+def _bias(atom: JaxprAtom, convolution: Convolution, made_by: Mapping[Any, JaxprEquation]) -> JaxprAtom | None:
     """Returns the array of one number for each channel that an atom is, repeated along the other dimensions or not."""
     rank, channel = convolution.rank + 2, convolution.out_order.index(convolution.rank + 1)
     sizes = [convolution.out[-1] if i == channel else 1 for i in range(rank)]
-    for source in (atom, *_broadcast(atom, channel, writers)):
+    for source in (atom, *_broadcast(atom, channel, made_by)):
         if source.aval.dtype == convolution.dtype and list(source.aval.shape) in (sizes, sizes[channel : channel + 1]):
             return source
     return None
 
 
-def _broadcast(atom: JaxprAtom, channel: int, writers: Mapping[Any, JaxprEquation]) -> list[JaxprAtom]:
+def _broadcast(atom: JaxprAtom, channel: int, made_by: Mapping[Any, JaxprEquation]) -> list[JaxprAtom]:
     """Returns what an atom repeats, as a list of one if it repeats an array along all dimensions but the channels'."""
-    for variable in variables([atom]):
-        eqn = writers.get(variable)
-        if eqn is not None and eqn.primitive is lax.broadcast_in_dim_p and len(eqn.invars) == 1:
-            (source,), dimensions = eqn.invars, tuple(eqn.params["broadcast_dimensions"])
-            if dimensions in ((channel,), tuple(range(len(atom.aval.shape)))):
-                return [source]
+    eqn = writer_of(atom, made_by)
+    if eqn is not None and eqn.primitive is lax.broadcast_in_dim_p and len(eqn.invars) == 1:
+        (source,), dimensions = eqn.invars, tuple(eqn.params["broadcast_dimensions"])
+        if dimensions in ((channel,), tuple(range(len(atom.aval.shape)))):
+            return [source]
     return []
 
 
@@ -150,4 +155,4 @@ def _is_relu(eqn: JaxprEquation, value: Any) -> bool:
 
 def _is_with_zero(eqn: JaxprEquation, value: Any) -> bool:
     first, second = eqn.invars
-    return first is value and not list(variables([second])) and bool(np.all(second.val == 0))
+    return first is value and is_zero(second)

@@ -30,7 +30,7 @@ from jax import lax
 
 from lockstep._cpu.lowerings.convolution import FLOATS, has_free_sharding, is_varying
 from lockstep._cpu.lowerings.loop_body import Body, body_of, is_number, nbytes
-from lockstep._engine.step.jaxprs import variables
+from lockstep._engine.step.jaxprs import is_zero, variables
 from lockstep._types import JaxprAtom, JaxprEquation
 
 # Rows of a round with which it is faster: a product that is made later, a matrix that is transposed. More rows make
@@ -209,7 +209,7 @@ def _is_linear(equation: JaxprEquation) -> bool:
     """Returns whether an operation is linear."""
     if equation.primitive.name == "pad":
         padded, margin = equation.invars
-        return not is_number(padded) and is_number(margin) and margin.val == 0
+        return not is_number(padded) and is_zero(margin)
     if equation.primitive.name not in _LINEAR or not _is_cheap(equation) or any(map(is_number, equation.invars)):
         return False
     before, after = equation.invars[0].aval.dtype, equation.outvars[0].aval.dtype

@@ -33,7 +33,14 @@ from jax.extend.core import Literal, primitives
 from jax.scipy.ndimage import map_coordinates
 
 from lockstep._cpu.lowerings.equations import call_instead, is_plain, trace_operands
-from lockstep._engine.step.jaxprs import constants_of, evaluate_equation, open_jaxpr, replace_equations
+from lockstep._engine.step.jaxprs import (
+    constants_of,
+    evaluate_equation,
+    open_jaxpr,
+    replace_equations,
+    writer_of,
+    writers,
+)
 from lockstep._types import Array, Aval, Jaxpr, JaxprAtom, JaxprEquation
 
 _Producers = Mapping[Any, JaxprEquation]
@@ -97,7 +104,7 @@ def resample(jaxpr: Jaxpr) -> Jaxpr:
     body = open_jaxpr(jaxpr)
     if not any(map(may_sample, body.eqns)):
         return jaxpr
-    producers = {v: eqn for eqn in body.eqns for v in eqn.outvars}
+    producers = writers(body)
     return replace_equations(
         jaxpr, lambda eqn: _sample_pixels(eqn, producers) if may_sample(eqn) and is_plain(eqn) else eqn
     )
@@ -148,7 +155,7 @@ def _transform(eqn: JaxprEquation, producers: _Producers) -> Transform | None:
 
 
 def _producer(atom: JaxprAtom, producers: _Producers, name: str) -> JaxprEquation | None:
-    eqn = None if isinstance(atom, Literal) else producers.get(atom)
+    eqn = writer_of(atom, producers)
     return eqn if eqn is not None and eqn.primitive.name == name else None
 
 

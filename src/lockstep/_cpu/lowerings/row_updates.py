@@ -31,10 +31,13 @@ from lockstep._cpu.lowerings.equations import call_instead, is_plain, trace_oper
 from lockstep._engine.step.jaxprs import (
     evaluate_equation,
     evaluate_inlined,
+    is_zero,
     open_jaxpr,
     read,
     variables,
     with_equations,
+    writer_of,
+    writers,
 )
 from lockstep._types import Jaxpr, JaxprAtom, JaxprEquation
 
@@ -195,7 +198,7 @@ def _lookups(body: Any) -> Iterator[_Lookup]:
             inside = open_jaxpr(equation.params["jaxpr"])
         else:
             continue
-        scatter = equation if inside is body else _maker(inside, inside.outvars[0])
+        scatter = equation if inside is body else writer_of(inside.outvars[0], writers(inside))
         if scatter is not None and _adds_rows_to_zeros(inside, scatter):
             found = _Lookup(equation, scatter)
             if _is_large([found], _SMALLEST, _NUMBERS_PER_LOOKUP):
@@ -214,7 +217,7 @@ def _adds_rows_to_zeros(body: Any, scatter: JaxprEquation) -> bool:
         return False
     operand, _, summands = (atom.aval for atom in scatter.invars)
     numbers, row = scatter.params["dimension_numbers"], operand.shape[1:]
-    zeros = _maker(body, scatter.invars[0])
+    zeros = writer_of(scatter.invars[0], writers(body))
     return (
         operand.ndim > 0
         and scatter.params["mode"] in _MODES
@@ -224,17 +227,8 @@ def _adds_rows_to_zeros(body: Any, scatter: JaxprEquation) -> bool:
         and summands.shape[summands.ndim - len(row) :] == row
         and zeros is not None
         and zeros.primitive is lax.broadcast_in_dim_p
-        and _number(zeros.invars[0]) == 0
+        and is_zero(zeros.invars[0])
     )
-
-
-def _maker(body: Any, variable: Any) -> JaxprEquation | None:
-    return next((e for e in body.eqns if any(made is variable for made in e.outvars)), None)
-
-
-def _number(atom: JaxprAtom) -> float | None:
-    """Returns the value of a literal of one number."""
-    return float(atom.val) if hasattr(atom, "val") and jnp.ndim(atom.val) == 0 else None
 
 
 def _updates(body: Any, lookups: Mapping[Any, _Lookup]) -> Iterator[_Update]:
@@ -274,11 +268,11 @@ def _made_by_rows(
 ) -> _Update | None:
     """Returns the update that these equations are; `None` if it takes as long by rows."""
     shape = lookups[0].gradient.aval.shape
-    makers = {v: e for e in body.eqns for v in e.outvars}
+    made_by = writers(body)
     needed, waiting = {id(e) for e in following}, [v for e in following for v in variables(e.invars)]
     while waiting:
         # What is computed of a table before the gradient joins in, such as its decay, is computed of the rows, too.
-        maker = makers.get(waiting.pop())
+        maker = made_by.get(waiting.pop())
         if maker is not None and id(maker) not in needed and _is_row_wise(maker, shape):
             needed.add(id(maker))
             waiting += variables(maker.invars)

@@ -135,6 +135,21 @@ def variables(atoms: Iterable[Atom]) -> Iterator[Any]:
     return (atom for atom in atoms if not isinstance(atom, jex.Literal))
 
 
+def is_zero(atom: Atom) -> bool:
+    """Returns whether an atom is the number zero, written into the jaxpr."""
+    return isinstance(atom, jex.Literal) and bool(atom.val == 0)
+
+
+def writers(jaxpr: Jaxpr) -> dict[Any, Equation]:
+    """Returns the equations of a jaxpr, closed or not, by the variables that they make."""
+    return {variable: eqn for eqn in open_jaxpr(jaxpr).eqns for variable in eqn.outvars}
+
+
+def writer_of(atom: Atom, writers: Mapping[Any, Equation]) -> Equation | None:
+    """Returns the equation that makes an atom; `None` for inputs, constants and literals."""
+    return None if isinstance(atom, jex.Literal) else writers.get(atom)
+
+
 def read(values: Mapping[Any, Any], atom: Atom) -> Any:
     """Returns the value of an atom."""
     return atom.val if isinstance(atom, jex.Literal) else values[atom]

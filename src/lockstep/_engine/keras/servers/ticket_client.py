@@ -129,7 +129,7 @@ class TicketClient:
                 return
         needed = program.needed(plan, part, self._inputs(lease, plan, {}))
         self._finish()
-        reply = self._exchange.pull(lease, self._pull(needed))
+        reply = self._exchange.pull(lease, self._rows_to_pull(needed))
         if reply is None:
             return
         inputs = self._inputs(lease, plan, self._windows(needed, reply))
@@ -164,7 +164,7 @@ class TicketClient:
 
     # ---- What travels ----
 
-    def _pull(self, needed: Mapping[int, Needed]) -> dict[str, np.ndarray]:
+    def _rows_to_pull(self, needed: Mapping[int, Needed]) -> dict[str, np.ndarray]:
         names = self._held.trainable
         return {names[i]: each.ids for i, each in needed.items() if self._kinds[names[i]] == "rows"}
 

@@ -37,7 +37,7 @@ def py_function(
         return _decorator(py_function, Tout)
     # Under an open tape it is called with what is recorded: TensorFlow takes derivatives of what it computes, too.
     is_recorded = recording.current() is not None and not dispatch.is_traced()
-    given = [_as_known_to_tapes(i) if is_recorded else None for i in inp or ()]
+    given = [_array_for_tapes(i) if is_recorded else None for i in inp or ()]
     arguments = [as_host(_to_host(i)) if g is None else g for i, g in zip(inp or (), given, strict=True)]
     return _call_python(func, arguments, Tout)
 
@@ -55,7 +55,7 @@ def _decorator(call: Callable[..., Any], types: DTypeLike) -> Callable[..., Any]
     return decorate
 
 
-def _as_known_to_tapes(value: Tensor) -> Any:
+def _array_for_tapes(value: Tensor) -> Any:
     """Returns the array that a tape may know; `None` for what stays on the host."""
     return value if isinstance(value, jax.Array) else recording.stands_for(value)
 
