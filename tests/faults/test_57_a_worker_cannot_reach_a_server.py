@@ -39,6 +39,8 @@ def test_57_the_worker_ends_and_names_the_server() -> None:
     _check(3.0, generation=4, missing=["ps 0"])  # It is awaited by all.
     with pytest.raises(Superseded):
         _check(3.0, generation=5, missing=[])
+    with pytest.raises(Superseded):
+        _check(3.0, generation=4, missing=["ps 0"], ended=True)  # It is awaited by nobody.
 
 
 def test_57_functions_of_that_worker_are_given_to_others(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,7 @@ import time
 
 from lockstep._engine.runtime.limits import Limits
 from lockstep._engine.servers.coordinator import Coordinator
+from lockstep._engine.servers.messages import Message
 
 
 def _nothing() -> None:
@@ -38,6 +39,23 @@ def test_a_task_that_gives_no_sign_of_life_is_not_awaited() -> None:
     began = time.monotonic()
     assert coordinator.members.wait_until_left(60.0) == []
     assert time.monotonic() - began < 10
+
+
+def test_servers_end_after_the_workers() -> None:
+    coordinator = Coordinator("worker 0", {"ps 0": "10.0.0.2:2222"})
+    connections = {task: coordinator.members.connect(task, "a", _nothing) for task in ("worker 1", "ps 0")}
+    coordinator.end_job()
+
+    def is_told_to_end(task: str) -> bool:
+        return bool(coordinator.requests.handle(task, Message("state")).facts["ended"])
+
+    assert is_told_to_end("worker 1") and not is_told_to_end("ps 0")
+    assert coordinator.members.wait_until_workers_left(0.1) == ["worker 1"]
+    coordinator.members.leave("worker 1", connections["worker 1"])
+    assert coordinator.members.wait_until_workers_left(60.0) == []
+    assert coordinator.members.wait_until_left(0.1) == ["ps 0"]
+    coordinator.release_servers()
+    assert is_told_to_end("ps 0")
 
 
 def test_the_limit_holds_and_who_is_there_is_named() -> None:

@@ -1,4 +1,7 @@
-"""The program of a job whose tasks are killed: the chief waits at one step until one was started again."""
+"""The program of a job whose tasks are killed: the chief waits at one step until one was started again.
+
+Or a worker is late: it still computes a share when the chief's program has ended.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,11 @@ import keras
 import numpy as np
 
 from lockstep import estimator
+from lockstep._engine.servers.messages import Message
+from lockstep._engine.servers.place import Channel
 from lockstep.estimator import train
 from lockstep.estimator._servers.closing import ClosingStep
+from tests.engine.runtime.jobs import eventually
 
 STEPS, HELD_AT = 40, 25
 OPTIMIZER = sys.argv[-1]
@@ -78,6 +84,20 @@ class Dying(estimator.SessionRunHook):
             _die_once(self._mark)
 
 
+class Late(estimator.SessionRunHook):
+    """Holds this task, while it computes a share, until the chief's program and all servers could have ended."""
+
+    def __init__(self, folder: Path, channel: Channel) -> None:
+        self._folder, self._channel = folder, channel
+
+    def before_run(self, run_context: Any) -> None:
+        if int(run_context.session.run("global_step")) < HELD_AT:
+            return
+        (self._folder / "is late").touch()
+        eventually(lambda: self._channel.ask(Message("state")).facts["ended"], lambda: "the chief ends", 240)
+        time.sleep(1.0)  # A server asks four times a second whether it may end.
+
+
 def _die_once(mark: Path) -> None:
     if not mark.exists():
         mark.touch()
@@ -110,6 +130,8 @@ def main() -> None:
         hooks = [Dying(folder / "has died")]
     if sys.argv[2] == "dies in closing" and task.task_type == "worker" and not strategy.is_chief:
         die_in_closing(folder / "has died", folder / "held")
+    if sys.argv[2] == "is late" and task.task_type == "worker" and not strategy.is_chief:
+        hooks = [Late(folder, strategy._servers.job._channel)]
     spec = estimator.TrainSpec(input_fn, max_steps=STEPS, hooks=hooks)
     estimator.train_and_evaluate(made, spec, estimator.EvalSpec(input_fn, steps=1, throttle_secs=600))
 

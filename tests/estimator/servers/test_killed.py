@@ -83,3 +83,18 @@ def test_the_last_checkpoint_has_the_same_bits(
     assert values["global_step"] == STEPS
     for key, value in undisturbed(optimizer).items():
         np.testing.assert_array_equal(values[key], value, err_msg=key)
+
+
+def test_a_worker_that_is_late_pushes_before_the_servers_end(
+    undisturbed: Callable[[str], dict[str, np.ndarray]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "job"
+    job = _start(folder, "is late", "adam")
+    log = folder / "log"
+    eventually((folder / "is late").exists, lambda: f"a worker is late: {log.read_text()[-4000:]}", _SECONDS)
+    (folder / "go on").touch()
+    values = _values(job, folder)
+    assert "again" not in log.read_text(), "nothing was started again"
+    assert values.keys() == undisturbed("adam").keys()
+    for key, value in undisturbed("adam").items():
+        np.testing.assert_array_equal(values[key], value, err_msg=key)

@@ -162,6 +162,12 @@ class Coordinator:
             self.state.has_ended = True
             self.state.notify()
 
+    def release_servers(self) -> None:
+        """Notes that no worker needs the servers any more: they may end."""
+        with self.state.changed:
+            self.state.needs_servers = False
+            self.state.notify()
+
     def check(self) -> None:
         """Raises what ends the chief's call: see `wait`."""
         with self.state.changed:

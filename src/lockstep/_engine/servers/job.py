@@ -200,7 +200,7 @@ class Job:
         return call
 
     def serve_until_end(self) -> None:
-        """Serves, on a server, until the chief's program has ended; returns at once elsewhere.
+        """Serves, on a server, until the chief's program and the workers' have ended; returns at once elsewhere.
 
         Raises:
             MissingTaskError: If the chief has gone and does not come back within `LOCKSTEP_JOIN_TIMEOUT`.
@@ -209,7 +209,7 @@ class Job:
             self.wait_until_ended()
 
     def wait_until_ended(self) -> None:
-        """Waits, on a task that is not the chief, until the chief's program has ended.
+        """Waits, on a task that is not the chief, until the chief's program has ended; a server, until workers' have.
 
         Raises:
             MissingTaskError: If the chief has gone and does not come back within `LOCKSTEP_JOIN_TIMEOUT`.
@@ -238,7 +238,10 @@ class Job:
         if self._coordinator is not None:
             if error is None and not failure.has_failed():
                 self._coordinator.end_job()
-                # One that has joined lately may build its model still, and asks only then.
+                # One that has joined lately may build its model still, and asks only then. Another may compute a batch
+                # that others have computed meanwhile, and pushes it: servers end after the workers.
+                self._coordinator.members.wait_until_workers_left(self._limits.leave)
+                self._coordinator.release_servers()
                 self._coordinator.members.wait_until_left(self._limits.leave)
         elif self._call is not None and error is None:
             with contextlib.suppress(LockstepError, Superseded):

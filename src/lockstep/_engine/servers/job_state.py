@@ -82,6 +82,7 @@ class JobState:
         calls: The calls so far.
         error: What ends the job, if anything does.
         has_ended: Whether the chief's program has ended: nobody waits for another call.
+        needs_servers: Whether a task may still push or pull: a worker may compute what others have done for it.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -93,6 +94,7 @@ class JobState:
         self.calls: list[CallRecord] = []
         self.error: LockstepError | None = None
         self.has_ended = False
+        self.needs_servers = True
 
     @property
     def current(self) -> CallRecord:

@@ -125,6 +125,10 @@ class Membership:
 
     # ---- Servers ----
 
+    def is_server(self, task: str) -> bool:
+        """Returns whether a task is one of the servers."""
+        return task in self._servers
+
     def missing_servers(self) -> list[str]:
         """Returns the servers that are not there."""
         return [t for t in self._servers if t not in self._peers or not self._peers[t].is_connected]
@@ -196,7 +200,14 @@ class Membership:
                 state.changed.wait(min(left, _LOOK_SECONDS))
 
     def wait_until_left(self, seconds: float) -> list[str]:
-        """Waits until all other tasks that give signs of life have ended; returns those that have not in `seconds`."""
+        """Waits until all other tasks that send heartbeats have ended; returns those that have not in `seconds`."""
+        return self._wait_until_left(seconds, lambda task: True)
+
+    def wait_until_workers_left(self, seconds: float) -> list[str]:
+        """Waits as `wait_until_left`, and not for servers."""
+        return self._wait_until_left(seconds, lambda task: task not in self._servers)
+
+    def _wait_until_left(self, seconds: float, is_awaited: Callable[[str], bool]) -> list[str]:
         state = self._state
         end = state.clock() + seconds
 
@@ -204,7 +215,7 @@ class Membership:
             return peer.is_connected and state.clock() - peer.seen <= self._limits.silence
 
         with state.changed:
-            while (here := [n for n, p in self._peers.items() if is_here(p)]) and state.clock() < end:
+            while (here := [n for n, p in self._peers.items() if is_awaited(n) and is_here(p)]) and state.clock() < end:
                 state.changed.wait(min(_LOOK_SECONDS, max(0.0, end - state.clock())))
             return here
 

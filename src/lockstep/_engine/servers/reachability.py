@@ -29,7 +29,7 @@ class Reachability:
         """Raises what ends the wait for a server that has not answered for so long.
 
         Raises:
-            Superseded: If the servers have gone on to another generation.
+            Superseded: If the servers have gone on to another generation, or the chief's program has ended.
             PeerError: If the chief reaches that server, and this task does not.
         """
         if self._coordinator is not None:
@@ -41,6 +41,9 @@ class Reachability:
             return
         self._asked = time.monotonic()
         facts = self._channel.ask(Message("state", {})).facts
+        if facts.get("ended"):
+            # Others have computed what this task would push, and servers may have ended, too.
+            raise Superseded("the chief's program has ended")
         if facts.get("generation") != generation:
             raise Superseded("the servers are of another generation")
         if server not in facts.get("missing", []) and seconds > self._limits.silence:

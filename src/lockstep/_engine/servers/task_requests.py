@@ -209,6 +209,6 @@ class TaskRequests:
         return self._answer(None, "noted")
 
     def _describe(self, task: str, message: Message) -> Message:
-        del task
+        ended = self._state.has_ended and not (self._members.is_server(task) and self._state.needs_servers)
         missing = self._members.missing_servers()
-        return self._answer(self._call_of(message), "state", ended=self._state.has_ended, missing=missing)
+        return self._answer(self._call_of(message), "state", ended=ended, missing=missing)
