@@ -57,7 +57,7 @@ def _assert_close(found: Any, expected: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", always(KERAS, {"accumulation", "value", "scaled"}.__contains__))
+@pytest.mark.parametrize("name", always(KERAS, {"accumulation", "scaled"}.__contains__))
 def test_keras(name: str) -> None:
     alone = _fitted(ls.distribute.get_strategy(), KERAS[name])
     for make in STRATEGIES.values():
@@ -134,7 +134,7 @@ RNG_W = RNG.normal(size=(6, 3)).astype("float32")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TRANSFORMATIONS)
+@pytest.mark.parametrize("name", always(TRANSFORMATIONS, {"several steps", "global norm"}.__contains__))
 def test_own_loops(name: str) -> None:
     transformation = TRANSFORMATIONS[name]()
     alone = _looped(ls.distribute.get_strategy(), "global", transformation)

@@ -186,6 +186,7 @@ def test_backups_hold_residuals(tmp_path: Path) -> None:
     assert _distance(resumed, whole) == 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_scales_of_losses_may_change() -> None:
     """What is kept is kept unscaled: with scales that grow, the weights are those of a scale that does not."""

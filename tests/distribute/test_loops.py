@@ -18,7 +18,7 @@ CASES = [
     {"rows": 13, "averages": True},
     {"rows": 9, "averages": True},
 ]
-KERAS = [{"rows": 16}, {"rows": 9}]
+_UNEVEN = [pytest.param({"rows": 16}, marks=pytest.mark.exhaustive), {"rows": 9}]
 
 
 class _OneDevice(dict[str, dict[str, np.ndarray]]):
@@ -66,14 +66,14 @@ def test_processes(one_device: _OneDevice, workers: Cluster, case: dict[str, Any
     _alike(one_device.of("plain", case), *workers.run("tests.distribute.loops:plain", **case))
 
 
-@pytest.mark.parametrize("case", KERAS, ids=str)
+@pytest.mark.parametrize("case", _UNEVEN, ids=str)
 def test_keras_models(one_device: _OneDevice, pair: Cluster, case: dict[str, Any]) -> None:
     expected = one_device.of("keras_model", case)
     _alike(expected, loops.keras_model(ls.distribute.MirroredStrategy(), **case))
     _alike(expected, *pair.run("tests.distribute.loops:keras_model", **case))
 
 
-@pytest.mark.parametrize("case", KERAS, ids=str)
+@pytest.mark.parametrize("case", _UNEVEN, ids=str)
 def test_tapes(one_device: _OneDevice, pair: Cluster, case: dict[str, Any]) -> None:
     expected = one_device.of("tapes", case)
     _alike(expected, loops.tapes(ls.distribute.MirroredStrategy(), **case))

@@ -103,6 +103,7 @@ def test_backups_hold_it_for_other_replicas_too(tmp_path: Path, count: int) -> N
         assert _distance(resumed, whole) < 0.2
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_another_rank_begins_with_the_residuals_of_the_last() -> None:
     model, other = model_of(mirrored(FACTORS)), model_of(mirrored(Options(power_sgd_rank=1, power_sgd_start=2)))
@@ -116,6 +117,7 @@ def test_another_rank_begins_with_the_residuals_of_the_last() -> None:
     assert other.train_function.extra_state()["common/0"] == 2
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_scales_of_losses_may_change() -> None:
     def trained(growth: int) -> keras.Model:

@@ -131,7 +131,9 @@ def test_row_17_a_save_that_fails_stops_training(tmp_path: Path, monkeypatch: py
 pair = shared(2)
 
 
-@pytest.mark.parametrize(("kind", "how"), [("shuffled", "error"), ("filtered", "preempted")])
+@pytest.mark.parametrize(
+    ("kind", "how"), [pytest.param("shuffled", "error", marks=pytest.mark.exhaustive), ("filtered", "preempted")]
+)
 def test_two_workers(kind: str, how: str, pair: Cluster, tmp_path: Path) -> None:
     expected = pair.run(_RUN, directory=str(tmp_path / "whole"), kind=kind)
     parts = str(tmp_path / "parts")

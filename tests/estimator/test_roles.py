@@ -99,7 +99,7 @@ def _same(results: dict[str, Any]) -> Any:
     return values[0]
 
 
-@pytest.mark.parametrize("lists_evaluator", [True, False], ids=["listed", "outside of the cluster"])
+@pytest.mark.parametrize("lists_evaluator", always([True, False], bool), ids=["listed", "outside of the cluster"])
 def test_every_role_returns_the_same(tmp_path: Path, lists_evaluator: bool) -> None:
     # Whether an evaluator that the cluster does not list comes before training begins, is chance; it comes by step 5.
     job = Job(tmp_path, lists_evaluator, max_steps=25, hold=5)
@@ -144,7 +144,7 @@ def test_an_evaluator_that_fails_stops_neither_training_nor_its_end(tmp_path: Pa
     assert checkpoint.step_of(checkpoint.latest_checkpoint(str(job.model_dir)) or "") == 25
 
 
-@pytest.mark.parametrize("victim", ["chief", "worker"])
+@pytest.mark.parametrize("victim", always(["chief", "worker"], {"chief"}.__contains__))
 def test_a_killed_job_continues(tmp_path: Path, victim: str) -> None:
     killed = Job(tmp_path, roles=("chief", "worker"), max_steps=30, slow=0.05, every=5)
     killed.wait_for("chief", "STEP 12")
@@ -187,6 +187,7 @@ def test_an_evaluator_that_starts_before_the_next_run_waits_for_it(tmp_path: Pat
     assert step_of_final_export(job) == [metrics["global_step"]]
 
 
+@pytest.mark.exhaustive
 def test_an_old_error_of_an_evaluator_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
     first = Job(tmp_path, roles=ALONE, max_steps=5, eval_fails=True)
     assert first.codes()["evaluator"] != 0
@@ -198,6 +199,7 @@ def test_an_old_error_of_an_evaluator_is_not_taken_for_a_new_one(tmp_path: Path)
     assert "The evaluator has failed" not in job.log("chief")
 
 
+@pytest.mark.exhaustive
 def test_a_run_with_nothing_to_train_returns_what_its_own_evaluator_says(tmp_path: Path) -> None:
     """Also if that is done before the trainer comes."""
     assert _same(Job(tmp_path, roles=ALONE, max_steps=10).results())[0]["global_step"] == 10
@@ -220,6 +222,7 @@ def test_an_evaluator_that_comes_after_the_training_evaluates_its_last_checkpoin
     assert "No trainer has started" not in job.log("evaluator"), "the trainer is alive"
 
 
+@pytest.mark.exhaustive
 def test_it_does_so_after_a_limit_if_the_trainer_has_gone(tmp_path: Path) -> None:
     first = Job(tmp_path, roles=("chief",), rows=80)
     assert first.codes() == {"chief": 0}
@@ -239,6 +242,7 @@ def test_an_evaluator_without_a_trainer_ends_and_says_what_was_there(tmp_path: P
     assert "of an earlier run: ended, step 20" in job.log("evaluator")
 
 
+@pytest.mark.exhaustive
 def test_clocks_of_two_machines_are_not_compared(tmp_path: Path) -> None:
     job = Job(tmp_path, roles=ALONE, limits={"PEER": 6}, max_steps=40, slow=0.3, clock=3600)
     metrics, _ = _same(job.results())

@@ -47,7 +47,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 
 
 # Others than these compute each element by itself, as Adam does.
-_ALWAYS = {"SGD", "Adam", "Ftrl", "Lamb", "Adafactor", "schedule", "clipped", "averaged", "accumulating"}
+_ALWAYS = {"SGD", "Adam", "Ftrl", "Adafactor", "schedule", "clipped", "averaged", "accumulating"}
 
 
 @pytest.fixture(scope="module")

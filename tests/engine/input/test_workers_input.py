@@ -40,7 +40,7 @@ def sequence(results: list[dict[str, Any]], name: str) -> list[list[Any]]:
     return [list(chain.from_iterable(chain.from_iterable(step))) for step in zip(*found, strict=True)]
 
 
-@pytest.mark.parametrize("rows", [40, 37])
+@pytest.mark.parametrize("rows", [pytest.param(40, marks=pytest.mark.exhaustive), 37])
 @pytest.mark.parametrize("eager", [False, True])
 def test_fit_is_that_of_one_device(plain: Cluster, pair: Cluster, rows: int, eager: bool) -> None:
     (expected,) = plain.run(f"{CASES}:fit", rows=rows, size=8)
@@ -79,7 +79,7 @@ def test_pipelines_of_different_length(pair: Cluster) -> None:
     assert second == [[[1], [3]], [[5], []]]
 
 
-@pytest.mark.parametrize("policy", ["DATA", "FILE"])
+@pytest.mark.parametrize("policy", [pytest.param("DATA", marks=pytest.mark.exhaustive), "FILE"])
 def test_a_position_of_four_workers(
     four: Cluster, three: Cluster, pair: Cluster, files: list[str], policy: str
 ) -> None:

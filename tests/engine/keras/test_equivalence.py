@@ -21,13 +21,13 @@ _FLOAT32 = always(["sgd with momentum", "dropout", "wide layers"], {"dropout"}._
 
 
 # What a single replica could matter to, and a number of processes.
-_ONE = always(CASES, {"dropout", "on batch", "custom train_step"}.__contains__)
-_THREE = always(CASES, {"batch normalisation", "on batch"}.__contains__)
+_ONE = always(CASES, {"dropout", "custom train_step"}.__contains__)
+_THREE = always(CASES, {"batch normalisation"}.__contains__)
 # What replicas could be wrong about in different ways. Optimizers see sums of gradients alone.
 _DEVICES = always(
     CASES,
     {
-        *("batch normalisation", "dropout", "contrastive loss", "convolutional", "augmented pictures"),
+        *("batch normalisation", "dropout", "contrastive loss", "convolutional"),
         *("masked gru and lstm", "two inputs, two outputs", "custom train_step", "on batch"),
     }.__contains__,
 )
@@ -37,7 +37,7 @@ _FAMILIES = always(
         *("wide layers", "batch normalisation", "dropout"),
         *("convolutional", "masked gru and lstm", "custom train_step"),
     ],
-    {"batch normalisation", "masked gru and lstm"}.__contains__,
+    {"batch normalisation"}.__contains__,
 )
 
 Results = dict[str, np.ndarray]

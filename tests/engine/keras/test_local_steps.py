@@ -175,6 +175,7 @@ def test_processes_are_as_devices(pair: Cluster) -> None:
     assert_close(other, expected, _WITHIN)
 
 
+@pytest.mark.exhaustive
 def test_processes_go_on_to_the_bit(pair: Cluster, tmp_path: Path) -> None:
     case = "tests.engine.keras.local_cases:resumed"
     whole = pair.run(case, directory=str(tmp_path / "whole"), every=4)

@@ -132,16 +132,17 @@ def last_values(model_dir: Path) -> dict[str, np.ndarray]:
 
 
 def main() -> None:
-    """Trains all cases, but for those that a mode refuses, or one; servers serve until the chief has ended."""
+    """Trains all cases, or those that are named with commas; servers serve until the chief has ended."""
     folder, mode, parts = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    only, steps = sys.argv[4:5], [int(step) for step in sys.argv[5:]] or (8, 14)
+    only, steps = sys.argv[4].split(",") if sys.argv[4:] else CASES, [int(step) for step in sys.argv[5:]] or (8, 14)
     options: dict[str, Any] = {"mode": "sync"} if mode == "sync" else {"staleness": 0}
     partitioner = ls.distribute.experimental.partitioners.FixedShardsPartitioner(parts) if parts else None
     strategy: Any = ls.distribute.ParameterServerStrategy(variable_partitioner=partitioner, **options)
     if ls.cluster_resolver.TFConfigClusterResolver().task_type == "ps":
         strategy._servers.job.serve_until_end()
         return
-    for name in only or CASES:
+    for name in only:
+        # A mode in which updates may miss others is not for synchronous replicas.
         if mode == "sync" or name != "replicas":
             train_case(name, folder / name, strategy, steps)
 

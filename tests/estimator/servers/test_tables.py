@@ -43,14 +43,16 @@ def _run(module: str, workers: int, servers: int, *arguments: str, evaluator: bo
 @pytest.mark.cluster
 def test_checkpoints_are_those_of_one_device(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     # The asynchronous job is another system's mode, in which updates of one worker come one after another, too.
-    names = list(_JOBS) if request.config.getoption("--exhaustive") else ["few", "many"]
+    is_exhaustive = request.config.getoption("--exhaustive")
+    names = list(_JOBS) if is_exhaustive else ["few", "many"]
+    cases = list(CASES) if is_exhaustive else ["Adam", "clipped", "wide and deep"]
     for name in names:
-        workers, servers, *options = _JOBS[name]
-        _run("tests.estimator.servers.table_cases", workers, servers, str(tmp_path / name), *map(str, options))
-    for case in CASES:
+        workers, servers, mode, shards = _JOBS[name]
+        options = (str(tmp_path / name), mode, str(shards), ",".join(cases))
+        _run("tests.estimator.servers.table_cases", workers, servers, *options)
+    for case in cases:
         alone = train_case(case, tmp_path / "alone" / case)
         few, many = (last_values(tmp_path / job / case) for job in ("few", "many"))
-        # A mode in which updates may miss others is not for synchronous replicas.
         others = {"few": few}
         if case != "replicas" and "one after another" in names:
             others["one after another"] = last_values(tmp_path / "one after another" / case)
