@@ -51,7 +51,7 @@ def test_every_transformation(step: str, source: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@settings(max_examples=100)
 @given(chains, st.lists(st.integers(0, MOST), min_size=1, max_size=3))
 @example(("slices", 5, [("cache", 1), ("shuffle", 3), ("repeat", 2), ("filter", 1)], 2), [3])
 def test_random_chains(chain: Any, points: list[int]) -> None:

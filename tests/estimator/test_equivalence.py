@@ -16,6 +16,8 @@ pytestmark = pytest.mark.cluster
 
 # (processes, devices of each); two processes of one device: test_two_workers.py.
 LAYOUTS = [(2, 2), *(pytest.param(layout, marks=pytest.mark.exhaustive) for layout in [(1, 4), (3, 1)])]
+# What another case shows, too.
+_OTHERS = ("keras", "clipping a sum", "clipping two networks", "a rate of gradients")
 TOLERANCES = {"float64": 1e-9, "float32": 2e-5}
 
 Results = dict[str, np.ndarray]
@@ -28,10 +30,6 @@ def one_device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[
     cluster = Cluster(1, 1, directory)
     yield _Memo(cluster, directory)
     cluster.close()
-
-
-# What another case shows, too.
-_OTHERS = ("keras", "clipping a sum", "clipping two networks", "a rate of gradients")
 
 
 class _Memo(dict[tuple[str, str], Results]):

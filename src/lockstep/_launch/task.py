@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
+from lockstep._engine.runtime.local_devices import bound_cores
 from lockstep._launch.options import Options
 from lockstep.errors import AddressError
 
@@ -122,8 +123,7 @@ def malloc_settings(inherited: Mapping[str, str]) -> dict[str, str]:
     is_set_up = "GLIBC_TUNABLES" in inherited or any(name.startswith("MALLOC_") for name in inherited)
     if is_set_up:
         return {}
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    tunables = {**_TUNABLES, "arena_max": max(_FEWEST_HEAPS, cores)}
+    tunables = {**_TUNABLES, "arena_max": max(_FEWEST_HEAPS, bound_cores())}
     return {"GLIBC_TUNABLES": ":".join(f"glibc.malloc.{name}={value}" for name, value in tunables.items())}
 
 

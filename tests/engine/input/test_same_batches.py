@@ -57,7 +57,7 @@ def _check(alone: Cluster, workers: Cluster, odd: str, **case: Any) -> None:
     assert odd == "none", "a difference that nobody noticed"
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     kind=st.sampled_from(KINDS),
     order=st.sampled_from(["none", "global", "own"]),

@@ -85,17 +85,30 @@ class Dying(estimator.SessionRunHook):
 
 
 class Late(estimator.SessionRunHook):
-    """Holds this task, while it computes a share, until the chief's program and all servers could have ended."""
+    """Holds this task, while it computes a share, until the chief's program has ended and has kept the servers."""
 
-    def __init__(self, folder: Path, channel: Channel) -> None:
-        self._folder, self._channel = folder, channel
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
     def before_run(self, run_context: Any) -> None:
         if int(run_context.session.run("global_step")) < HELD_AT:
             return
         (self._folder / "is late").touch()
-        eventually(lambda: self._channel.ask(Message("state")).facts["ended"], lambda: "the chief ends", 240)
-        time.sleep(1.0)  # A server asks four times a second whether it may end.
+        marks = [self._folder / f"ps {i} is kept" for i in range(2)]
+        eventually(lambda: all(mark.exists() for mark in marks), lambda: "the chief keeps the servers", 240)
+
+
+def mark_when_kept(mark: Path, channel: Channel) -> None:
+    """Marks that this server has asked whether it may end when the chief's program had, and may not."""
+    ask = channel.ask
+
+    def asking(message: Message, seconds: float | None = None) -> Message:
+        answer = ask(message, seconds)
+        if message.kind == "state" and answer.facts["over"] and not answer.facts["ended"]:
+            mark.touch()
+        return answer
+
+    channel.ask = asking
 
 
 def _die_once(mark: Path) -> None:
@@ -131,7 +144,9 @@ def main() -> None:
     if sys.argv[2] == "dies in closing" and task.task_type == "worker" and not strategy.is_chief:
         die_in_closing(folder / "has died", folder / "held")
     if sys.argv[2] == "is late" and task.task_type == "worker" and not strategy.is_chief:
-        hooks = [Late(folder, strategy._servers.job._channel)]
+        hooks = [Late(folder)]
+    if sys.argv[2] == "is late" and task.task_type == "ps":
+        mark_when_kept(folder / f"ps {task.task_id} is kept", strategy._servers.job._channel)
     spec = estimator.TrainSpec(input_fn, max_steps=STEPS, hooks=hooks)
     estimator.train_and_evaluate(made, spec, estimator.EvalSpec(input_fn, steps=1, throttle_secs=600))
 

@@ -38,6 +38,12 @@ def _values(job: subprocess.Popen[bytes], folder: Path) -> dict[str, np.ndarray]
     return {key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()}
 
 
+def _assert_same_bits(values: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert values.keys() == expected.keys()
+    for key, value in expected.items():
+        np.testing.assert_array_equal(values[key], value, err_msg=key)
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, np.ndarray]]:
     """Returns the last checkpoint of a job in which nothing happens, by optimizer."""
@@ -81,8 +87,7 @@ def test_the_last_checkpoint_has_the_same_bits(
     # Nobody else has failed because of it.
     assert log.read_text().count("again, by itself") == 1, log.read_text()[-4000:]
     assert values["global_step"] == STEPS
-    for key, value in undisturbed(optimizer).items():
-        np.testing.assert_array_equal(values[key], value, err_msg=key)
+    _assert_same_bits(values, undisturbed(optimizer))
 
 
 def test_a_worker_that_is_late_pushes_before_the_servers_end(
@@ -95,6 +100,4 @@ def test_a_worker_that_is_late_pushes_before_the_servers_end(
     (folder / "go on").touch()
     values = _values(job, folder)
     assert "again" not in log.read_text(), "nothing was started again"
-    assert values.keys() == undisturbed("adam").keys()
-    for key, value in undisturbed("adam").items():
-        np.testing.assert_array_equal(values[key], value, err_msg=key)
+    _assert_same_bits(values, undisturbed("adam"))
