@@ -86,12 +86,6 @@ _CONVOLUTIONS: dict[str, tuple[dict[str, Any], tuple[int, ...], tuple[int, ...]]
 }
 
 
-@pytest.fixture
-def without_avx512(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has products of float32 be oneDNN's on every processor."""
-    monkeypatch.setattr(foreign_products, "has_avx512", lambda: False)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _CONVOLUTIONS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -128,10 +122,13 @@ def test_gradients_of_depthwise_kernels(taps: tuple[int, int], dilation: int, ou
     ],
 )
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.usefixtures("without_avx512")
-def test_a_product_is_xlas(equation: str, shapes: list[tuple[int, ...]], dtype: str) -> None:
+def test_a_product_is_xlas(
+    equation: str, shapes: list[tuple[int, ...]], dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not library.computes(dtype):
         pytest.skip(f"this processor has no instructions for {dtype}")
+    # Also on a processor without instructions for bfloat16.
+    monkeypatch.setattr(foreign_products, "_DTYPE", dtype)
 
     def product(a: jax.Array, b: jax.Array) -> jax.Array:
         return jnp.einsum(equation, a, b)
@@ -141,15 +138,9 @@ def test_a_product_is_xlas(equation: str, shapes: list[tuple[int, ...]], dtype: 
     assert_same(product, *operands)
 
 
-@pytest.mark.parametrize("has_avx512", [False, True])
-def test_products_of_float32_are_left_to_xla_with_avx512(has_avx512: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreign_products, "has_avx512", lambda: has_avx512)
-    operands = [random((512, 512), "float32", i) for i in range(2)]
-    assert count_calls(jnp.matmul, *operands) == (not has_avx512)
-
-
-def test_types_that_it_has_no_kernels_for_are_left_to_xla() -> None:
-    operands = [random((512, 512), "float16", i) for i in range(2)]
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_products_for_which_xla_has_better_kernels_are_left_to_it(dtype: str) -> None:
+    operands = [random((512, 512), dtype, i) for i in range(2)]
     assert count_calls(jnp.matmul, *operands) == 0
 
 
@@ -196,18 +187,31 @@ def test_a_program_that_xla_divides_calls_it_in_shards_alone() -> None:
 
 
 @pytest.mark.parametrize("setting", ["0", "1"])
-@pytest.mark.usefixtures("without_avx512")
 def test_the_environment_decides(setting: str) -> None:
-    operands = [random((512, 512), "float32", i) for i in range(2)]
+    x, kernel = random((16, 20, 20, 32), "float32", 0), random((3, 3, 32, 32), "float32", 1)
     with mock.patch.dict(os.environ, {library.VARIABLE: setting}):
-        assert count_calls(jnp.matmul, *operands) == int(setting)
+        assert count_calls(convolution(), x, kernel) == 3 * int(setting)
 
 
-@pytest.mark.usefixtures("without_avx512")
 def test_without_the_library_xla_computes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "load", lambda: None)
-    operands = [random((512, 512), "float32", i) for i in range(2)]
-    assert count_calls(jnp.matmul, *operands) == 0
+    x, kernel = random((16, 20, 20, 32), "float32", 0), random((3, 3, 32, 32), "float32", 1)
+    assert count_calls(convolution(), x, kernel) == 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "calls"),
+    [
+        ((8, 32, 32, 16), (3, 3, 16, 16), 0),
+        ((8, 32, 32, 16), (3, 3, 16, 64), 3),
+        # The gradient of a kernel of many channels, for which XLA's kernels are slow.
+        ((4, 16, 16, 32), (3, 3, 32, 32), 1),
+        # A cheap sum, and the gradients of few channels.
+        ((64, 28, 28, 1), (3, 3, 1, 32), 0),
+    ],
+)
+def test_small_convolutions_are_left_to_xla(shape: tuple[int, ...], kernel: tuple[int, ...], calls: int) -> None:
+    assert count_calls(convolution(), random(shape, "float32", 0), random(kernel, "float32", 1)) == calls
 
 
 sizes = st.integers(1, 40)

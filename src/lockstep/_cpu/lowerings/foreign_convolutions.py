@@ -8,9 +8,11 @@ from functools import partial
 from typing import cast
 
 import jax
+import numpy as np
 from jax import lax
 
 from lockstep._cpu.lowerings.convolution import Compute, Convolution
+from lockstep._cpu.lowerings.small_convolutions import is_cheap_sum
 from lockstep._cpu.onednn.calls import ConvolutionCall, Dtype, Kind, Sizes
 from lockstep._cpu.onednn.custom_call import compute as compute_call
 from lockstep._cpu.onednn.custom_call import compute_all
@@ -20,6 +22,11 @@ from lockstep._cpu.onednn.library import computes, has_avx512
 # kernels of 3x3 0.09 ms and 0.18. With groups XLA is slower: 8x6x6x960, one kernel of 3x3 for each, 0.38 and 0.21; and
 # so are sums of shifted pictures (`depthwise`): 8x3x3x176 of 3x3 0.02 and 0.02, its input's gradient 0.06 and 0.02.
 _LEAST_PRODUCTS, _LEAST_GROUPED_PRODUCTS, _LEAST_DEPTHWISE_PRODUCTS = 5_000_000, 1_000_000, 50_000
+# Of float32, where XLA's kernels are good: 8x32x32x16 with 16 kernels of 3x3 0.71 ms and 0.97 forward, 0.73 and 0.96
+# for the input's gradient, 1.09 and 1.12 for the kernel's; 8x14x14x32 with 128 2.6 and 2.3. Calls that XLA starts at
+# once, as those of a ConvLSTM's gates, wait for each other's Python: its step 294 ms, 234 without them (2-core EPYC
+# with AVX2).
+_LEAST_OF_GOOD_KERNELS = 25_000_000
 # Places in each dimension of a kernel of one channel whose gradient oneDNN has a kernel of its own for (jit_dw).
 _MOST_DEPTHWISE_TAPS = 3
 _MOST_PRODUCTS_OF_MANY_TAPS = 2_000_000
@@ -40,7 +47,7 @@ def forward_call(convolution: Convolution) -> ConvolutionCall | None:
     """Returns the call for a convolution itself; `None` where it is a gradient, or oneDNN does not compute it."""
     if not _is_suitable(convolution) or _is_of_kernel(convolution) or _has_holes(convolution):
         return None
-    if not convolution.has_margins_only:
+    if not convolution.has_margins_only or (convolution.dtype == np.float32 and is_cheap_sum(convolution)):
         return None
     call = ConvolutionCall(
         cast("Dtype", convolution.dtype.name),
@@ -118,10 +125,17 @@ def _is_suitable(convolution: Convolution) -> bool:
 
 def _least_products(convolution: Convolution) -> int:
     if convolution.feature_groups == convolution.batch_groups == 1:
-        return _LEAST_PRODUCTS
+        return _LEAST_OF_GOOD_KERNELS if _is_good_for_xla(convolution) else _LEAST_PRODUCTS
     # The batch of a kernel's gradient are the input's channels.
     inputs = convolution.lhs[0] // convolution.batch_groups if _is_of_kernel(convolution) else convolution.rhs[-2]
     return _LEAST_DEPTHWISE_PRODUCTS if inputs == 1 else _LEAST_GROUPED_PRODUCTS
+
+
+def _is_good_for_xla(convolution: Convolution) -> bool:
+    """Returns whether a convolution is of float32, one of every place, and no gradient of a large kernel."""
+    if convolution.dtype != np.float32 or _has_holes(convolution) or set(convolution.strides) != {1}:
+        return False
+    return not _is_of_kernel(convolution) or convolution.lhs[0] * convolution.rhs[-1] < _LEAST_CHANNELS_PRODUCT
 
 
 def _is_worth(call: ConvolutionCall) -> bool:

@@ -1,4 +1,4 @@
-"""Products of matrices that oneDNN computes, in programs that XLA does not divide between devices."""
+"""Products of bfloat16 matrices that oneDNN computes, in programs that XLA does not divide between devices."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any, cast
 from lockstep._cpu.lowerings.convolution import has_free_sharding
 from lockstep._cpu.onednn.calls import Dtype, ProductCall, Sizes
 from lockstep._cpu.onednn.custom_call import compute as compute_call
-from lockstep._cpu.onednn.library import computes, has_avx512
+from lockstep._cpu.onednn.library import computes
 from lockstep._types import Aval
 
-# Below so many products a call, which is Python's and wakes threads, takes longer than XLA's own. (ms, 2-core Xeon,
-# busy: XLA's and oneDNN's.) bfloat16, for which XLA has no fast kernels: 32x256 by 256x256 0.063 and 0.062, 512x256 by
-# 256x256 0.58 and 0.10. float32: 512x256 by 256x256 0.40 and 0.27.
-_LEAST_PRODUCTS = {"float32": 20_000_000, "bfloat16": 4_000_000}
-# Few rows of large matrices are limited by memory, and oneDNN copies the second one into an order of its own: float32,
-# 128x2048 by 2048x2048 4.3 and 8.1, both gradients of it 24 and 38.
-_LARGEST = 2_000_000
+# XLA has no fast kernels for it. Those of float32 are good, and XLA makes what surrounds a product a part of it: steps
+# without and with oneDNN's products of float32 took, in ms, in turn, 10.0 and 17.0 (autoencoder), 229 and 272 (encoder
+# 4x256), 211 and 250 (decoder 4x128; 2-core Xeon with AVX-512), 7.8 and 13.4, 292 and 418, 176 and 247, 313 and 405
+# (ResNet50; 2-core EPYC with AVX2).
+_DTYPE: Dtype = "bfloat16"
+# Below so many products a call, which is Python's and wakes threads, takes longer than XLA's own: 32x256 by 256x256
+# 0.063 and 0.062 ms, 512x256 by 256x256 0.58 and 0.10 (XLA's and oneDNN's, 2-core Xeon, busy).
+_LEAST_PRODUCTS = 4_000_000
 _MOST_DIMENSIONS = 6
 
 Dimensions = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
@@ -29,7 +30,9 @@ def foreign_product(lhs: Aval, rhs: Aval, *, dimension_numbers: Dimensions, **pa
     # XLA copies what is not laid out as its kernels read it, and writes an operand that it computes before the product
     # in that order, an element at a time; oneDNN reads operands as they lie.
     (contracted, other_contracted), (batch, other_batch) = dimension_numbers
-    if lhs.dtype != rhs.dtype or params.get("preferred_element_type") not in (None, lhs.dtype):
+    if not lhs.dtype.name == rhs.dtype.name == _DTYPE or not computes(_DTYPE):
+        return None
+    if params.get("preferred_element_type") not in (None, lhs.dtype):
         return None
     if not has_free_sharding(lhs, params.get("out_sharding")):
         return None
@@ -38,25 +41,13 @@ def foreign_product(lhs: Aval, rhs: Aval, *, dimension_numbers: Dimensions, **pa
     if first is None or second is None or len(first[0]) > _MOST_DIMENSIONS:
         return None
     result = _result(lhs.shape, rhs.shape, dimension_numbers)
-    dtype = lhs.dtype.name
     products = math.prod(result) * first[0][-1]
     # A matrix times a vector is limited by memory, and a part of what is around it for XLA.
     is_vector = min(first[0][-2], first[0][-1], second[0][-1]) == 1
-    if not _is_faster(dtype) or is_vector or products < _LEAST_PRODUCTS[dtype]:
+    if is_vector or products < _LEAST_PRODUCTS:
         return None
-    columns = second[0][-1]
-    if dtype == "float32" and max(second[0][-2] * columns, first[0][-2] * columns) > _LARGEST:
-        return None
-    call = ProductCall(cast("Dtype", dtype), first, second, result)
+    call = ProductCall(_DTYPE, first, second, result)
     return lambda lhs, rhs: compute_call(call, lhs, rhs)
-
-
-def _is_faster(dtype: str) -> bool:
-    """Returns whether oneDNN's kernels for a type are faster than XLA's on this processor."""
-    # XLA's of float32 use AVX-512 as well, and XLA makes what surrounds a product a part of it: steps without and with
-    # oneDNN's products took, in ms, in turn, 10.0 and 17.0 (autoencoder), 229 and 272 (encoder 4x256), 211 and 250
-    # (decoder 4x128; 2-core Xeon with AVX-512).
-    return computes(dtype) and not (dtype == "float32" and has_avx512())
 
 
 def _matrix(

@@ -12,12 +12,17 @@ Each output first learns which place in its window won: `winners`, an integer ar
 input asks the few windows that it lies in whether it is their winner. The inputs are taken in blocks of one stride,
 because all inputs at the same place in a block have the same place in each of their windows. Both passes are plain
 arithmetic on slices, which XLA makes one vector loop of each.
+
+LLVM unrolls a short loop of few instructions, over up to 32 channels, before it could use vectors, and does not find
+them again. Where windows do not overlap, one pass does both, in a longer body: 0.47 ms instead of 2.2 for 2x2 windows
+over 64x26x26x32, 0.47 instead of 2.1 over 16x48x48x32, 1.1 and 1.1 over 16x56x56x64 (2-core EPYC with AVX2).
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +37,10 @@ from lockstep._types import Aval
 
 # XLA visits every place of a window once, as the gradient does; beyond so many the expression is slow to compile.
 _MOST_GRADIENT_TAPS = 49
+# Places of a window times channels: below, LLVM unrolls the loop over channels also of the pass that does both. 2x2
+# windows over 16x56x56: 0.33 ms instead of 2.1 for 24 channels, but 4.4 instead of 1.7 for 16 and 2.2 instead of 1.0
+# for 8; 3x3 windows over 16x27x27x8 0.15 instead of 0.28.
+_LEAST_FOR_ONE_PASS = 65
 # In float16 a chain converts each value on its own: it took 2.3 times as long as XLA's loop.
 _CHAINED = ("float32", "float64", "bfloat16")
 # Longer chains are slower than XLA's loop over the window, and slow to compile. Short ones do not make up for margins.
@@ -56,6 +65,8 @@ def max_gradient(
     if any(low < 0 or high < 0 for low, high in padding):
         return None
     window, strides = tuple(window_dimensions), tuple(window_strides)
+    if window == strides and not np.any(padding) and _is_faster_in_one_pass(operand, window):
+        return lambda source, operand: _select_in_one_pass(source, operand, window)
 
     def compute(source: jax.Array, operand: jax.Array) -> jax.Array:
         outputs = source.shape
@@ -75,6 +86,25 @@ def max_gradient(
         return isolate(collect_input)(pad(source, margins, 0), pad(winners, margins, -1))
 
     return compute
+
+
+def _is_faster_in_one_pass(operand: Aval, window: Shape) -> bool:
+    # Windows over the last axis leave nothing to loop over: 0.62 ms instead of 0.29 for 2x2 over 16x3x56x56. Narrower
+    # types are converted for each input once more: bfloat16 0.60 instead of 0.32 for 2x2 over 16x28x28x64.
+    if operand.dtype != np.float32 or window[-1] > 1:
+        return False
+    return math.prod(window) * operand.shape[-1] >= _LEAST_FOR_ONE_PASS
+
+
+def _select_in_one_pass(source: jax.Array, operand: jax.Array, window: Shape) -> jax.Array:
+    """Returns the gradient where windows lie side by side: each input is in one of them at most."""
+
+    def select(source: jax.Array, operand: jax.Array) -> jax.Array:
+        winners = _winners(operand, window, window, source.shape)
+        return _collect(source, winners, window, window, source.shape)
+
+    gradient = isolate(select)(source, operand)
+    return pad(gradient, [(0, all_ - seen) for all_, seen in zip(operand.shape, gradient.shape, strict=True)], 0)
 
 
 def _winners(x: jax.Array, window: Shape, strides: Shape, out: Shape) -> jax.Array:

@@ -39,9 +39,25 @@ def few_inputs(convolution: Convolution) -> Compute | None:
     # kernels 3.8 and 0.26, 32 kernels 0.45 and 0.32, 64 kernels 2.2 and 0.8; 64x28x28x1, 5x5: 6 kernels 1.5 and 0.28,
     # 16 kernels 2.7 and 0.4, 32 kernels 0.75 and 1.1 (not taken); 32x32x32x3, 3x3: 6 kernels 2.2 and 0.32, 32 kernels
     # 2.8 and 1.05; 16x64x64x3, 3x3, stride 2, 32 kernels: 4.8 and 0.9.
-    *places, inputs, outputs = convolution.rhs
-    terms = inputs * math.prod(places)
-    is_small = (
+    if not _has_few_inputs(convolution):
+        return None
+    # XLA may repeat a cheap sum in whatever reads it: bias, activation and its gradient need no memory then.
+    sum_places = partial(_sum_places, convolution)
+    total = sum_places if _count_terms(convolution) <= _CHEAP_TERMS else isolate(sum_places)
+    return lambda lhs, rhs: total(pad(lhs, ((0, 0), *convolution.padding, (0, 0)), 0), rhs)
+
+
+def is_cheap_sum(convolution: Convolution) -> bool:
+    """Returns whether `few_inputs` makes a sum of a convolution that XLA may repeat in whatever reads it."""
+    # oneDNN writes every output: with 32 kernels of 3x3, bias and relu over 64x28x28x1 took it 1.2 ms, and XLA 0.38 as
+    # a sum; a step of that tutorial's network 6.1 and 5.3 ms (float32, 2-core EPYC with AVX2).
+    return _has_few_inputs(convolution) and _count_terms(convolution) <= _CHEAP_TERMS
+
+
+def _has_few_inputs(convolution: Convolution) -> bool:
+    *_, inputs, outputs = convolution.rhs
+    terms = _count_terms(convolution)
+    return (
         convolution.is_plain
         and 1 <= inputs <= _MOST_INPUTS
         and 1 < terms <= _MOST_TERMS
@@ -52,12 +68,11 @@ def few_inputs(convolution: Convolution) -> Compute | None:
         and convolution.has_margins_only
         and 0 not in convolution.out
     )
-    if not is_small:
-        return None
-    # XLA may repeat a cheap sum in whatever reads it: bias, activation and its gradient need no memory then.
-    sum_places = partial(_sum_places, convolution)
-    total = sum_places if terms <= _CHEAP_TERMS else isolate(sum_places)
-    return lambda lhs, rhs: total(pad(lhs, ((0, 0), *convolution.padding, (0, 0)), 0), rhs)
+
+
+def _count_terms(convolution: Convolution) -> int:
+    """Returns how many products an output is the sum of."""
+    return math.prod(convolution.rhs[:-1])
 
 
 def _sum_places(convolution: Convolution, image: jax.Array, kernel: jax.Array) -> jax.Array:
