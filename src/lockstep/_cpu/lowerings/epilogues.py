@@ -1,4 +1,4 @@
-"""Epilogues of oneDNN's convolutions: a bias that they add and a relu that they apply, to what they hold in registers.
+"""Epilogues of convolutions: a bias that they add and a relu that they apply, to what they hold in registers.
 
 XLA reads and writes the whole output once more for these. Of a step of a tutorial's CNN on pictures of 180x180 (16 to
 64 channels, batch 32) the relus were an eighth.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ from jax import lax
 from lockstep._cpu.lowerings.convolution import Convolution, float32_convolution
 from lockstep._cpu.lowerings.equations import call_instead, is_plain, trace_operands
 from lockstep._cpu.lowerings.foreign_convolutions import forward_call
-from lockstep._cpu.onednn.calls import ConvolutionCall
+from lockstep._cpu.lowerings.small_convolutions import is_cheap_sum, sum_places
 from lockstep._cpu.onednn.custom_call import compute as compute_call
 from lockstep._engine.step.jaxprs import (
     called_jaxpr,
@@ -29,6 +30,9 @@ from lockstep._engine.step.jaxprs import (
     writers,
 )
 from lockstep._types import Jaxpr, JaxprAtom, JaxprEquation
+
+# Of whether there is a relu, and of both operands and perhaps a bias.
+_WithEpilogue = Callable[..., jax.Array]
 
 
 def fuse_epilogues(jaxpr: Jaxpr) -> Jaxpr:
@@ -44,9 +48,9 @@ def fuse_epilogues(jaxpr: Jaxpr) -> Jaxpr:
     # What takes the place of an equation; nothing where it is a part of another one.
     changed: dict[int, JaxprEquation | None] = {}
     for eqn, convolution in convolutions:
-        call = forward_call(convolution)
-        if call is not None:
-            changed.update(_fuse(eqn, convolution, call, flow))
+        compute = _with_epilogue(convolution)
+        if compute is not None:
+            changed.update(_fuse(eqn, convolution, compute, flow))
     equations = [changed.get(id(eqn), eqn) for eqn in body.eqns]
     return with_equations(jaxpr, [eqn for eqn in equations if eqn is not None])
 
@@ -73,7 +77,7 @@ class _Flow:
 
 
 def _fuse(
-    eqn: JaxprEquation, convolution: Convolution, call: ConvolutionCall, flow: _Flow
+    eqn: JaxprEquation, convolution: Convolution, compute: _WithEpilogue, flow: _Flow
 ) -> dict[int, JaxprEquation | None]:
     """Returns what takes the places of equations when a convolution computes its epilogue."""
     last, bias = _addition(eqn, convolution, flow) or (eqn, None)
@@ -82,18 +86,27 @@ def _fuse(
     if relu is None and bias is None:
         return {}
     (result,) = last.outvars if relu is None else relu.outvars
-    call = replace(call, has_bias=bias is not None, has_relu=relu is not None)
     short = last.replace(invars=operands, outvars=[result])
     changed: dict[int, JaxprEquation | None] = {} if relu is None else {id(relu): None}
-    changed |= {id(eqn): None, id(last): call_instead(short, trace_operands(_compute(convolution, call), short))}
+    fused = partial(compute, relu is not None)
+    changed |= {id(eqn): None, id(last): call_instead(short, trace_operands(fused, short))}
     # Where the relu is positive, its operand is.
     return changed | {id(c): c.replace(invars=[result, c.invars[1]]) for c in comparisons}
 
 
-def _compute(convolution: Convolution, call: ConvolutionCall) -> Callable[..., jax.Array]:
-    def compute(lhs: jax.Array, rhs: jax.Array, *bias: jax.Array) -> jax.Array:
+def _with_epilogue(convolution: Convolution) -> _WithEpilogue | None:
+    """Returns what computes a convolution with its epilogue; `None` if XLA is to compute them one after the other."""
+    call = forward_call(convolution)
+    if call is None and not is_cheap_sum(convolution):
+        return None
+
+    def compute(has_relu: bool, lhs: jax.Array, rhs: jax.Array, *bias: jax.Array) -> jax.Array:
+        if call is None:
+            canonical = sum_places(convolution, has_relu)
+        else:
+            canonical = partial(compute_call, replace(call, has_bias=bool(bias), has_relu=has_relu))
         flat = [b.reshape(-1) for b in bias]
-        return convolution.from_canonical(lambda lhs, rhs: compute_call(call, lhs, rhs, *flat))(lhs, rhs)
+        return convolution.from_canonical(lambda lhs, rhs: canonical(lhs, rhs, *flat))(lhs, rhs)
 
     return compute
 
