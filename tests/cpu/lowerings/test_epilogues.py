@@ -5,6 +5,7 @@ What a program needs by itself stays.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -169,6 +170,37 @@ def test_relus_gradients_need_its_result_alone() -> None:
         return jax.nn.relu(convolve(x, kernel) + bias)
 
     assert count_relus(differentiate(layer), *operands((_X, _KERNEL, (24,)))) == 1
+
+
+_IMAGE, _PLACES = (16, 28, 28, 1), (3, 3, 1, 32)
+_SUMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "a bias": (lambda x, k, b: convolve(x, k) + b, (_IMAGE, _PLACES, (32,))),
+    "a relu": (lambda x, k: jax.nn.relu(convolve(x, k)), (_IMAGE, _PLACES)),
+    "both": (lambda x, k, b: jax.nn.relu(convolve(x, k) + b), (_IMAGE, _PLACES, (32,))),
+    "flattened": (lambda x, k, b: jax.nn.relu(convolve(x, k) + b).reshape(16, -1), (_IMAGE, _PLACES, (32,))),
+    "strides": (lambda x, k, b: jax.nn.relu(convolve(x, k, strides=2) + b), (_IMAGE, _PLACES, (32,))),
+    "channels second": (
+        lambda x, k, b: jax.nn.relu(convolve(x, k, layout="NCHW") + b.reshape(1, -1, 1, 1)),
+        ((16, 1, 28, 28), _PLACES, (32,)),
+    ),
+    "another activation": (lambda x, k, b: jnp.tanh(convolve(x, k) + b), (_IMAGE, _PLACES, (32,))),
+}
+
+
+@pytest.mark.parametrize("name", _SUMS)
+def test_a_sum_over_a_kernels_places_has_its_epilogue(name: str) -> None:
+    """Compares convolutions of one channel, which are no calls of oneDNN, with XLA's; NaN stays NaN."""
+    layer, shapes = _SUMS[name]
+    first, *others = operands(shapes)
+    first.reshape(-1)[100] = np.nan
+    program = lowered(layer, first, *others, ours=True).as_text()
+    assert "lockstep_onednn" not in program
+    # What follows the branch that XLA computes by itself adds nothing and compares nothing.
+    _, _, following = program.rpartition("stablehlo.case")[2].rpartition("}) : ")
+    assert following
+    assert not re.search("stablehlo.(add|maximum)", following)
+    assert_same(layer, first, *others)
+    assert_same(differentiate(layer), *operands(shapes))
 
 
 _OTHER_ACTIVATIONS: dict[str, Callable[[jax.Array], Any]] = {
