@@ -47,7 +47,7 @@ def forward_call(convolution: Convolution) -> ConvolutionCall | None:
     """Returns the call for a convolution itself; `None` where it is a gradient, or oneDNN does not compute it."""
     if not _is_suitable(convolution) or _is_of_kernel(convolution) or _has_holes(convolution):
         return None
-    if not convolution.has_margins_only or (convolution.dtype == np.float32 and is_cheap_sum(convolution)):
+    if not convolution.has_margins_only or is_cheap_sum(convolution):
         return None
     call = ConvolutionCall(
         cast("Dtype", convolution.dtype.name),
