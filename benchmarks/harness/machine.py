@@ -8,17 +8,28 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
+# The flags of Linux that tell which kernels libraries choose, the widest vectors first.
+_INSTRUCTIONS = {"amx_tile": "AMX", "avx512f": "AVX-512", "avx2": "AVX2"}
+
 
 def machine() -> dict[str, str]:
     """Returns the processor, its cores, memory and system in words; `revision` is git's, where there is one."""
     found = {
-        "processor": _field("/proc/cpuinfo", "model name") or platform.processor() or platform.machine(),
+        "processor": processor(),
         "cores": str(cores()),
         "memory": _memory(),
         "system": f"{platform.system()} {platform.release()}",
         "revision": _revision(),
     }
     return {name: value for name, value in found.items() if value}
+
+
+def processor() -> str:
+    """Returns the processor, and the widest vectors that it has instructions for."""
+    name = _field("/proc/cpuinfo", "model name") or platform.processor() or platform.machine()
+    flags = _field("/proc/cpuinfo", "flags").split()
+    widest = next((title for flag, title in _INSTRUCTIONS.items() if flag in flags), "")
+    return f"{name} with {widest}" if widest else name
 
 
 def cores() -> int:

@@ -13,7 +13,7 @@ from benchmarks.harness import plots, report
 from benchmarks.harness.case import KERAS, OURS, TENSORFLOW, Case, Environment, Side
 from benchmarks.harness.environments import ROOT, Pythons, versions
 from benchmarks.harness.gpu_command import device_name
-from benchmarks.harness.machine import machine, now
+from benchmarks.harness.machine import machine, now, processor
 from benchmarks.harness.processes import end_with_children
 from benchmarks.harness.rounds import Settings, run
 from benchmarks.zoo import page, profile, together, workers
@@ -113,7 +113,8 @@ def _once(
 
 
 def _entry(network: Network, sides: dict[str, Any]) -> dict[str, Any]:
-    return {"title": network.title, "batch": network.batch, "date": now(), "sides": sides}
+    measured = {"date": now(), "processor": processor()}
+    return {"title": network.title, "batch": network.batch, **measured, "sides": sides}
 
 
 def _case(

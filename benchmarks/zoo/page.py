@@ -49,13 +49,15 @@ _RATIOS = (
 def markdown(result: Json) -> str:
     """Returns the page."""
     named = by_ratio(result)
-    lines = [_row("network", "batch", "examples/s", *(title for title, _, _ in _RATIOS)), "|---" * 8 + "|"]
+    lines = [_row("network", "batch", "examples/s", *(title for title, _, _ in _RATIOS), "measured"), "|---" * 9 + "|"]
     for name, network in named:
         rate = median(network, OURS, RATE)
         ratios = [_number(ratio(network, side, metric)) for _, side, metric in _RATIOS]
-        lines.append(_row(name, str(network["batch"]), "–" if rate is None else f"{rate:,.0f}", *ratios))
+        lines.append(
+            _row(name, str(network["batch"]), "–" if rate is None else f"{rate:,.0f}", *ratios, _measured(network))
+        )
     means = [_mean([ratio(network, side, metric) for _, network in named]) for _, side, metric in _RATIOS]
-    lines.append(_row("**geometric mean**", "", "", *(f"**{_number(mean)}**" for mean in means)))
+    lines.append(_row("**geometric mean**", "", "", *(f"**{_number(mean)}**" for mean in means), ""))
     failures = [
         f"* {name}, {side}: {measured['failure']}"
         for name, network in named
@@ -64,6 +66,12 @@ def markdown(result: Json) -> str:
     ]
     parts = ["# The zoo", *heading({**result, "cases": []}), "\n".join(lines)]
     return "\n\n".join([*parts, *(["Not measured:", "\n".join(failures)] if failures else [])]) + "\n"
+
+
+def _measured(network: Json) -> str:
+    """Returns when and on what a network was measured: a run of some leaves the others' figures."""
+    day = network.get("date", "").partition(" ")[0]
+    return ", ".join(filter(None, (day, network.get("processor", ""))))
 
 
 def _row(*cells: str) -> str:
