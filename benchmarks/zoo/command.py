@@ -60,7 +60,8 @@ def main() -> None:
     else:
         measured = ((name, _measure(networks()[name], sides, settings, given.start)) for name in names)
     for name, rounds in measured:
-        result["networks"][name] = rounds
+        # A run of some networks leaves the figures of the others, which may be another machine's.
+        result["networks"][name] = {**rounds, "machine": processor() if device == "cpu" else device}
         path.write_text(json.dumps(result, indent=1) + "\n")
         path.with_suffix(".md").write_text(page.markdown(result))
     plots.draw("zoo", path, pythons.plot)
@@ -113,8 +114,7 @@ def _once(
 
 
 def _entry(network: Network, sides: dict[str, Any]) -> dict[str, Any]:
-    measured = {"date": now(), "processor": processor()}
-    return {"title": network.title, "batch": network.batch, **measured, "sides": sides}
+    return {"title": network.title, "batch": network.batch, "date": now(), "sides": sides}
 
 
 def _case(

@@ -69,9 +69,9 @@ def markdown(result: Json) -> str:
 
 
 def _measured(network: Json) -> str:
-    """Returns when and on what a network was measured: a run of some leaves the others' figures."""
+    """Returns the day on which a network was measured, and the machine where it is known."""
     day = network.get("date", "").partition(" ")[0]
-    return ", ".join(filter(None, (day, network.get("processor", ""))))
+    return ", ".join(filter(None, (day, network.get("machine", ""))))
 
 
 def _row(*cells: str) -> str:

@@ -1,4 +1,4 @@
-"""Biases and relus that oneDNN's convolutions compute along have XLA's values, and so have gradients of biases.
+"""Biases and relus that convolutions compute along have XLA's values, and so have gradients of biases.
 
 What a program needs by itself stays.
 """

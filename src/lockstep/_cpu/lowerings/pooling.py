@@ -65,7 +65,8 @@ def max_gradient(
     if any(low < 0 or high < 0 for low, high in padding):
         return None
     window, strides = tuple(window_dimensions), tuple(window_strides)
-    if window == strides and not np.any(padding) and _is_faster_in_one_pass(operand, window):
+    is_side_by_side = window == strides and not np.any(padding)
+    if is_side_by_side and _is_faster_in_one_pass(operand, window):
         return lambda source, operand: _select_in_one_pass(source, operand, window)
 
     def compute(source: jax.Array, operand: jax.Array) -> jax.Array:
@@ -104,7 +105,7 @@ def _select_in_one_pass(source: jax.Array, operand: jax.Array, window: Shape) ->
         return _collect(source, winners, window, window, source.shape)
 
     gradient = isolate(select)(source, operand)
-    return pad(gradient, [(0, all_ - seen) for all_, seen in zip(operand.shape, gradient.shape, strict=True)], 0)
+    return pad(gradient, [(0, size - covered) for size, covered in zip(operand.shape, gradient.shape, strict=True)], 0)
 
 
 def _winners(x: jax.Array, window: Shape, strides: Shape, out: Shape) -> jax.Array:

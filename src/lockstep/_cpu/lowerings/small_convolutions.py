@@ -47,7 +47,7 @@ def sum_places(convolution: Convolution, has_relu: bool = False) -> Callable[...
     """Returns what computes a convolution as a sum over its kernel's places, a bias if there is one, and a relu."""
 
     def total(image: jax.Array, kernel: jax.Array, *bias: jax.Array) -> jax.Array:
-        result = functools.reduce(operator.add, [_sum_places(convolution, image, kernel), *bias])
+        result = sum(bias, _convolve(convolution, image, kernel))
         return lax.max(result, jnp.zeros_like(result)) if has_relu else result
 
     # XLA must not compute it where it is read. With the order of a Flatten, as one row for each picture, it takes no
@@ -84,7 +84,7 @@ def _count_terms(convolution: Convolution) -> int:
     return math.prod(convolution.rhs[:-1])
 
 
-def _sum_places(convolution: Convolution, image: jax.Array, kernel: jax.Array) -> jax.Array:
+def _convolve(convolution: Convolution, image: jax.Array, kernel: jax.Array) -> jax.Array:
     """Convolves a padded image; adds up in float32 at least, as XLA does."""
     result = image.dtype
     dtype = jnp.promote_types(result, jnp.float32)
