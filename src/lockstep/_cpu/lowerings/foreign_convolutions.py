@@ -132,7 +132,7 @@ def _least_products(convolution: Convolution) -> int:
 
 
 def _is_good_for_xla(convolution: Convolution) -> bool:
-    """Returns whether XLA has good kernels: for float32 without strides, but no gradient of a kernel of many channels."""
+    """Returns whether XLA has good kernels: for float32 without strides, but no gradient of a many-channel kernel."""
     if convolution.dtype != np.float32 or _has_holes(convolution) or set(convolution.strides) != {1}:
         return False
     return not _is_of_kernel(convolution) or convolution.lhs[0] * convolution.rhs[-1] < _LEAST_CHANNELS_PRODUCT
