@@ -67,7 +67,15 @@ class Layer:
 def convolution_cases() -> Iterator[Case]:
     """Yields the forward pass and both gradients of every layer of the grid."""
     quick = set(map(str, _QUICK))
-    for layer in (*_QUICK, *_few_channels(), *_small_pictures(), *_grouped(), *_ordinary(), *_others()):
+    for layer in (
+        *_QUICK,
+        *_few_channels(),
+        *_small_pictures(),
+        *_large_kernels(),
+        *_grouped(),
+        *_ordinary(),
+        *_others(),
+    ):
         yield from operations(layer, str(layer) in quick)
 
 
@@ -106,6 +114,16 @@ def _small_pictures() -> Iterator[Layer]:
     yield Layer(32, 2, 128, 128, 3, channels_last=False)
     for dtype in (jnp.bfloat16, jnp.float64):
         yield Layer(32, 2, 128, 128, 3, dtype=dtype)
+
+
+def _large_kernels() -> Iterator[Layer]:
+    """Yields layers whose kernel has more elements than the pictures, and their neighbours, whose kernel has not."""
+    for batch, size in ((1, 8), (4, 4), (16, 3), (8, 7), (32, 4), (8, 14)):
+        yield Layer(batch, size, 512, 512, 3)
+    for batch, size in ((4, 4), (16, 6), (16, 8), (8, 14)):
+        yield Layer(batch, size, 256, 256, 3)
+    yield from (Layer(8, 6, 256, 512, 3), Layer(8, 8, 384, 384, 3), Layer(8, 5, 1024, 1024, 3))
+    yield from (Layer(16, 6, 256, 512, 3, stride=2), Layer(8, 40, 256, 256, 5, rank=1))
 
 
 def _grouped() -> Iterator[Layer]:

@@ -193,6 +193,63 @@ def test_a_kernel_larger_than_the_picture_is_a_product() -> None:
     assert "stablehlo.convolution" not in ours
 
 
+# Of more elements than the pictures that they see.
+LARGE = {
+    "3x3": plain(3, 5, 256, 256, 3),
+    "as large as the picture": plain(2, 3, 256, 320, 3),
+    "no padding": plain(2, 5, 320, 256, 3, padding="VALID"),
+    "even and with holes": {**plain(2, 5, 256, 256, 2), "rhs_dilation": [1, 2]},
+    "channels first": {**plain(2, 4, 256, 256, 3), "layout": LAYOUTS[2][1]},
+    "a line": {
+        "layout": LAYOUTS[1][0],
+        "lhs": [3, 256, 11],
+        "rhs": [256, 256, 4],
+        "window_strides": [1],
+        "padding": "SAME",
+    },
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_kernels_are_matrices_of_products(name: str) -> None:
+    f, x, k = build(LARGE[name], "float32", 0)
+    program = lowered(with_gradients(f), x, k, ours=True).as_text()
+    assert "stablehlo.convolution" not in program and "custom_call" not in program
+    assert_same(with_gradients(f), x, k)
+
+
+def test_no_large_kernel_is_transposed() -> None:
+    """XLA reads it an element at a time from another line of the cache."""
+    f, x, k = build(LARGE["3x3"], "float32", 0)
+    own, ours = (
+        lowered(lambda x, k: jax.vjp(lambda x: f(x, k), x)[1](f(x, k)), x, k, ours=ours).compile().as_text()
+        for ours in (False, True)
+    )
+    written = "f32[3,3,256,256]{3,2,1,0} fusion("
+    assert written in own and "reverse(" in own
+    assert written not in ours and "reverse(" not in ours
+
+
+@pytest.mark.parametrize(
+    ("case", "is_product"),
+    [
+        (plain(8, 4, 256, 256, 3), (True, True, True)),
+        (plain(16, 6, 256, 256, 3), (False, True, False)),
+        (plain(8, 14, 256, 256, 3), (False, False, False)),
+        (plain(8, 4, 128, 256, 3), (False, False, False)),
+        (plain(16, 4, 256, 256, 3, stride=2), (False, False, True)),
+    ],
+    ids=["few places", "more places", "many places", "few channels", "stride 2"],
+)
+def test_where_a_product_is_faster(case: dict[str, Any], is_product: tuple[bool, bool, bool]) -> None:
+    f, x, k = build(case, "float32", 0)
+    y = f(x, k)
+    of_input, of_kernel = jax.linear_transpose(lambda x: f(x, k), x), jax.linear_transpose(lambda k: f(x, k), k)
+    programs = [lowered(f, x, k, ours=True), lowered(of_input, y, ours=True), lowered(of_kernel, y, ours=True)]
+    others = ("stablehlo.convolution", "custom_call")
+    assert tuple(not any(other in program.as_text() for other in others) for program in programs) == is_product
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("padding", ["SAME", "VALID", [(2, 0), (0, 3)]], ids=str)
 @pytest.mark.parametrize("size", [(9, 12), (6, 31)])

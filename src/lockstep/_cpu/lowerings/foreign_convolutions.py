@@ -12,7 +12,9 @@ import numpy as np
 from jax import lax
 
 from lockstep._cpu.lowerings.convolution import Compute, Convolution
+from lockstep._cpu.lowerings.kernel_gradients import large_kernel_gradient
 from lockstep._cpu.lowerings.small_convolutions import is_cheap_sum
+from lockstep._cpu.lowerings.small_pictures import large_kernel
 from lockstep._cpu.onednn.calls import ConvolutionCall, Dtype, Kind, Sizes
 from lockstep._cpu.onednn.custom_call import compute as compute_call
 from lockstep._cpu.onednn.custom_call import compute_all
@@ -120,6 +122,8 @@ def _is_suitable(convolution: Convolution) -> bool:
         and 1 <= convolution.rank <= _MOST_DIMENSIONS
         and not convolution.is_empty
         and products >= _least_products(convolution)
+        and large_kernel(convolution) is None
+        and large_kernel_gradient(convolution) is None
     )
 
 

@@ -27,6 +27,7 @@ from lockstep._cpu.lowerings.foreign_products import foreign_product
 from lockstep._cpu.lowerings.grouped import grouped, grouped_kernel_gradient
 from lockstep._cpu.lowerings.kernel_gradients import (
     kernel_gradient,
+    large_kernel_gradient,
     one_output_kernel_gradient,
     pointwise_kernel_gradient,
     transposed_kernel_gradient,
@@ -38,7 +39,7 @@ from lockstep._cpu.lowerings.random_bits import drawn_numbers, random_bits, thre
 from lockstep._cpu.lowerings.resampling import resample
 from lockstep._cpu.lowerings.row_updates import update_rows
 from lockstep._cpu.lowerings.small_convolutions import few_inputs, one_output, pointwise
-from lockstep._cpu.lowerings.small_pictures import small_picture
+from lockstep._cpu.lowerings.small_pictures import large_kernel, small_picture
 from lockstep._cpu.lowerings.windows import ISOLATE_ORIGINAL, isolate
 from lockstep._engine.step.jaxprs import replace_equations, replace_subjaxprs
 from lockstep._types import Aval, Jaxpr
@@ -54,6 +55,8 @@ _CONVOLUTION_RULES: tuple[Callable[[Convolution], Compute | None], ...] = (
     pointwise_kernel_gradient,
     pointwise,
     small_picture,
+    large_kernel,
+    large_kernel_gradient,
     few_inputs,
     one_output,
     kernel_gradient,

@@ -1,8 +1,9 @@
-"""Convolutions over pictures that are smaller than the kernel, as one matrix product.
+"""Convolutions over few places of many channels, as one matrix product.
 
 The last stages of networks for large pictures see them on small ones: ResNet-18 convolves 2x2 places of 512 channels
 with 3x3 kernels when its pictures have 64x64. XLA leaves its library for a naive loop as soon as the kernel is larger
-than the picture along one dimension, margins not counted.
+than the picture along one dimension, margins not counted. And as soon as the kernel has more elements than the
+pictures, what rearranges it costs more than what rearranges them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from lockstep._cpu.lowerings.windows import pad, tap_slice, taps
 _MOST_TAPS = 128
 # Multiplications below which XLA's naive loop is done before a product has begun.
 _LEAST_WORK = 1 << 15
+_LEAST_OF_LARGE_MATRIX = 1 << 16
+_MOST_PLACES_AN_INPUT = 4
 
 
 def small_picture(convolution: Convolution) -> Compute | None:
@@ -43,11 +46,50 @@ def small_picture(convolution: Convolution) -> Compute | None:
     if not is_small:
         return None
     # A kernel that is read by its columns would have to be transposed for the one, a dilated picture is mostly zeros.
-    is_gradient = convolution.rhs_order[-2:] != (convolution.rank, convolution.rank + 1)
+    is_gradient = _is_input_gradient(convolution)
     can_scatter = set(convolution.strides) == {1}
     if can_scatter and (is_gradient or max(convolution.lhs_dilation) > 1):
         return functools.partial(_scatter, convolution)
     return functools.partial(_gather, convolution)
+
+
+def large_kernel(convolution: Convolution) -> Compute | None:
+    """Rule: a convolution whose kernel has more elements than its input, and its input's gradient."""
+    # XLA transposes the kernel of an input's gradient, an element at a time from another line of the cache: 3x3x512x512
+    # 4 ms alone, 10 in a step, where the product takes 4. oneDNN rearranges it for each piece of a convolution.
+    #
+    # As before (XLA's or oneDNN's) against this (ms, float32, 3x3, 2-core EPYC with AVX-512). Input gradients:
+    # 16x3x3x512 with 512 kernels 11.9 and 6.9, 32x4x4x512 17.7 and 12.0, 8x7x7x512 16.3 and 9.8, 8x14x14x512 44 and
+    # 37, 8x5x5x1024 with 1024 63 and 20, 16x8x8x256 with 256 6.4 and 6.0, 4x4x4x256 1.5 and 0.5; not taken: 8x14x14x256
+    # with 256 9.1 and 9.7. Forward: 4x4x4x512 with 512 4.3 and 2.1, 8x7x7x512 10.3 and 9.6, 8x5x5x1024 with 1024 25 and
+    # 20; not taken: 32x4x4x512 10.4 and 12.9, 16x6x6x256 with 256 3.1 and 3.8.
+    inputs, outputs = convolution.rhs[-2:]
+    places = math.prod(convolution.lhs[:-1])
+    is_large = (
+        convolution.dtype == jnp.float32
+        and convolution.is_plain
+        and not convolution.is_empty
+        and is_large_matrix(inputs, outputs)
+        and set(convolution.strides) == {1}
+        and 1 < math.prod(convolution.window) <= _MOST_TAPS
+        and convolution.has_margins_only
+    )
+    if not is_large:
+        return None
+    if _is_input_gradient(convolution):
+        can_pay = places <= _MOST_PLACES_AN_INPUT * max(inputs, outputs)
+        return functools.partial(_scatter, convolution) if can_pay else None
+    return functools.partial(_gather, convolution) if places < max(inputs, outputs) else None
+
+
+def is_large_matrix(inputs: int, outputs: int) -> bool:
+    """Returns whether a kernel has so many channels that a matrix product with it runs at full speed."""
+    return inputs * outputs >= _LEAST_OF_LARGE_MATRIX
+
+
+def _is_input_gradient(convolution: Convolution) -> bool:
+    """Returns whether the kernel is read by its columns, as differentiation writes the gradient of an input."""
+    return convolution.rhs_order[-2:] != (convolution.rank, convolution.rank + 1)
 
 
 def _gather(convolution: Convolution, image: jax.Array, kernel: jax.Array) -> jax.Array:
@@ -70,9 +112,9 @@ def _scatter(convolution: Convolution, image: jax.Array, kernel: jax.Array) -> j
     dtype = jnp.promote_types(image.dtype, jnp.float32)
     inputs, outputs = kernel.shape[-2:]
     # (places of the kernel, outputs, inputs): as the kernel of an input's gradient lies in memory. It arrives read
-    # backwards; XLA removes both reversals if the tensor is reversed once more.
+    # backwards and then transposed; XLA removes all of that if both are undone in the other order, and else copies it.
     space = tuple(range(convolution.rank))
-    matrix = lax.transpose(lax.rev(kernel, space), (*space, convolution.rank + 1, convolution.rank))
+    matrix = lax.rev(lax.transpose(kernel, (*space, convolution.rank + 1, convolution.rank)), space)
     columns = lax.dot_general(
         image.reshape(-1, inputs),
         matrix.reshape(-1, inputs),
