@@ -6,7 +6,8 @@ import ast
 import doctest
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -46,17 +47,19 @@ def write_to_database(epoch, logs):
 """
 
 
-def examples() -> Iterator[tuple[str, str]]:
-    """Yields the module of each docstring with examples, and their code."""
+@cache
+def _examples() -> Sequence[str]:
+    """Returns the code of each docstring with examples; read once and only where a test asks for it."""
+    return list(_code_of_examples())
+
+
+def _code_of_examples() -> Iterator[str]:
     for path in sorted((ROOT / "src" / "lockstep").rglob("*.py")):
         module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ">>>" in (text := ast.get_docstring(node) or ""):
                 code = "".join(example.source for example in doctest.DocTestParser().get_examples(text))
-                yield module, f"from {module} import {node.name}\n{code}"
-
-
-EXAMPLES = list(examples())
+                yield f"from {module} import {node.name}\n{code}"
 
 
 def _run(code: str, directory: Path) -> None:
@@ -69,11 +72,11 @@ def _run(code: str, directory: Path) -> None:
 
 
 def test_examples_of_docstrings_run(tmp_path: Path) -> None:
-    codes = [code for _, code in EXAMPLES if "ls.launch(" not in code]
+    codes = [code for code in _examples() if "ls.launch(" not in code]
     assert len(codes) >= 9
     _run("\n".join([GIVEN, *codes]), tmp_path)
 
 
 def test_the_example_that_starts_workers_runs(tmp_path: Path) -> None:
-    (code,) = [code for _, code in EXAMPLES if "ls.launch(" in code]
+    (code,) = [code for code in _examples() if "ls.launch(" in code]
     _run(GIVEN + code, tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import pickle
 import re
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import traceback
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -22,8 +24,17 @@ from lockstep._messages.sources import Message, messages
 from lockstep.errors import ArgumentError, ClusterSpecError, DataNotFoundError, LockstepError
 
 ROOT = Path(__file__).resolve().parents[2]
-EVERY = list(messages())
-INDEX = MessageIndex(EVERY)
+
+
+@functools.cache
+def _every() -> Sequence[Message]:
+    """Reads the messages of the whole source, once and only where a test asks for them."""
+    return list(messages())
+
+
+@functools.cache
+def _index() -> MessageIndex:
+    return MessageIndex(_every())
 
 
 @pytest.fixture(autouse=True)
@@ -33,14 +44,14 @@ def _no_site(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_source_has_messages_of_all_parts() -> None:
-    assert len(EVERY) > 1000
+    assert len(_every()) > 1000
     assert {"cluster_resolver", "data", "distribute", "estimator", "training"} <= {
-        m.module.split(".")[1] for m in EVERY
+        m.module.split(".")[1] for m in _every()
     }
 
 
 def test_every_error_leads_to_a_page_that_is_there() -> None:
-    named = {m.page for m in EVERY} | {*pages.OF_CLASSES.values(), *pages.OF_MODULES.values(), pages.GENERAL}
+    named = {m.page for m in _every()} | {*pages.OF_CLASSES.values(), *pages.OF_MODULES.values(), pages.GENERAL}
     assert named == set(reading.pages())
 
 
@@ -148,7 +159,7 @@ def _as_raised(message: Message) -> str:
 
 
 def _share_of_first(queries: list[tuple[str, Message]]) -> float:
-    found = [INDEX.pages_for(query)[0] == message.page for query, message in queries]
+    found = [_index().pages_for(query)[0] == message.page for query, message in queries]
     return sum(found) / len(found)
 
 
@@ -156,10 +167,10 @@ def _share_of_first(queries: list[tuple[str, Message]]) -> float:
 def test_a_copy_of_a_message_or_of_its_first_sentence_finds_its_page_first() -> None:
     # What has hardly a word of its own, or stands in the source of two pages, could lead to either.
     pages_of = defaultdict[str, set[str]](set)
-    for message in EVERY:
+    for message in _every():
         pages_of[message.text.partition(". ")[0]].add(message.page)
-    own = [re.sub(r"<[a-z_0-9]+>", "", m.text.partition(". ")[0]) for m in EVERY]
-    told = [m for m, words in zip(EVERY, own, strict=True) if len(re.findall(r"[a-z]{2,}", words)) > 4]
+    own = [re.sub(r"<[a-z_0-9]+>", "", m.text.partition(". ")[0]) for m in _every()]
+    told = [m for m, words in zip(_every(), own, strict=True) if len(re.findall(r"[a-z]{2,}", words)) > 4]
     some = [m for m in told if len(pages_of[m.text.partition(". ")[0]]) == 1][::9]
     assert len(some) > 100
     assert _share_of_first([(_as_raised(m), m) for m in some]) == 1
@@ -168,12 +179,12 @@ def test_a_copy_of_a_message_or_of_its_first_sentence_finds_its_page_first() -> 
 
 
 def test_words_that_no_message_has_find_nothing() -> None:
-    assert INDEX.pages_for("qwertz uiop") == []
+    assert _index().pages_for("qwertz uiop") == []
 
 
 def test_explain_takes_a_copied_message(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     # Read already, which takes seconds.
-    monkeypatch.setattr(explain, "messages", lambda: EVERY)
+    monkeypatch.setattr(explain, "messages", _every)
     with pytest.raises(ArgumentError) as caught:
         ls.callbacks.RunReport("")
     with pytest.raises(SystemExit) as end:
