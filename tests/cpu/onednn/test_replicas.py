@@ -13,7 +13,14 @@ pytestmark = pytest.mark.skipif(library.load() is None, reason=f"{library.PACKAG
 plain, one, pair, four_devices = shared(0), shared(1), shared(2), shared(1, 4)
 
 
-@pytest.mark.parametrize("layout", ["one", "pair", pytest.param("four_devices", marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        pytest.param("one", marks=pytest.mark.exhaustive),
+        "pair",
+        pytest.param("four_devices", marks=pytest.mark.exhaustive),
+    ],
+)
 # Of 60 examples: those of a last batch are fewer, and 25 divide among no replicas.
 @pytest.mark.parametrize("batch_size", [pytest.param(24, marks=pytest.mark.exhaustive), 25])
 def test_replicas_follow_one_device(

@@ -36,7 +36,7 @@ def _check_once(found: dict[str, Any]) -> None:
     assert found["rows"] == [float(batches.count(n // BATCH)) for n in range(STEPS * BATCH)]
 
 
-@pytest.mark.parametrize("program", ["server", "same program"])
+@pytest.mark.parametrize("program", [pytest.param("server", marks=pytest.mark.exhaustive), "same program"])
 def test_all_effects_are_there_once_and_all_tasks_end(tmp_path: Path, program: str) -> None:
     tasks = Tasks(_MODULE, 2, 2, tmp_path, [str(STEPS), program])
     found = _found(tasks, tmp_path)

@@ -41,7 +41,7 @@ def sequence(results: list[dict[str, Any]], name: str) -> list[list[Any]]:
 
 
 @pytest.mark.parametrize("rows", [pytest.param(40, marks=pytest.mark.exhaustive), 37])
-@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("eager", [pytest.param(False, marks=pytest.mark.exhaustive), True])
 def test_fit_is_that_of_one_device(plain: Cluster, pair: Cluster, rows: int, eager: bool) -> None:
     (expected,) = plain.run(f"{CASES}:fit", rows=rows, size=8)
     for found in pair.run(f"{CASES}:fit", rows=rows, size=8, eager=eager):

@@ -27,8 +27,8 @@ _THREE = always(CASES, {"batch normalisation"}.__contains__)
 _DEVICES = always(
     CASES,
     {
-        *("batch normalisation", "dropout", "contrastive loss", "convolutional"),
-        *("masked gru and lstm", "two inputs, two outputs", "custom train_step", "on batch"),
+        *("batch normalisation", "dropout", "contrastive loss"),
+        *("convolutional", "masked gru and lstm", "custom train_step"),
     }.__contains__,
 )
 # One of each family: dense, normalised, with random numbers, convolutional, recurrent, with a step of its own.

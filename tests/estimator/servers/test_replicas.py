@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,23 +26,30 @@ Results = dict[str, np.ndarray]
 # Replicas; workers and servers. The first layout of each number of replicas has all cases.
 LAYOUTS = [(2, 2, 2), (2, 1, 1), (2, 3, 1), (4, 2, 2), (4, 1, 1), (4, 3, 1)]
 _ALWAYS = {(2, 2, 2), (2, 1, 1)}
-# One task alone computes what several do; not every case shows it anew.
+# One task alone computes what several do; not every case shows it anew. Without `--exhaustive` several do not, either.
 _FEW = ["clipped", "a table, clipped"]
+_MANY = [*_FEW, "averages and masks", "text", "clipping a sum", "gradients of gradients"]
 
 
 @pytest.fixture(scope="module")
-def mirrored(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Results]]:
+def every_case(request: pytest.FixtureRequest) -> Sequence[str]:
+    """Returns the cases that the first job of each number of replicas computes."""
+    return [*CASES, *COMMON] if request.config.getoption("--exhaustive") else _MANY
+
+
+@pytest.fixture(scope="module")
+def mirrored(tmp_path_factory: pytest.TempPathFactory, every_case: Sequence[str]) -> dict[int, dict[str, Results]]:
     """Returns the results of one process with so many devices, by their number."""
-    return _Mirrored(tmp_path_factory)
+    return _Mirrored(tmp_path_factory, every_case)
 
 
 class _Mirrored(dict[int, dict[str, Results]]):
-    def __init__(self, directories: pytest.TempPathFactory) -> None:
+    def __init__(self, directories: pytest.TempPathFactory, cases: Sequence[str]) -> None:
         super().__init__()
-        self._directories = directories
+        self._directories, self._cases = directories, cases
 
     def __missing__(self, replicas: int) -> dict[str, Results]:
-        folder, cases = self._directories.mktemp("mirrored") / "results", [*CASES, *COMMON]
+        folder, cases = self._directories.mktemp("mirrored") / "results", self._cases
         folder.mkdir()
         command = [sys.executable, "-m", _PROGRAM, str(folder), "mirrored", str(replicas), *cases]
         subprocess.run(command, env=environment(devices=replicas), cwd=ROOT, check=True, timeout=400)
@@ -68,9 +76,10 @@ def test_replicas_are_those_of_a_mirrored_strategy(
     servers: int,
     mirrored: dict[int, dict[str, Results]],
     first_results: dict[int, dict[str, Results]],
+    every_case: Sequence[str],
     tmp_path: Path,
 ) -> None:
-    cases = _FEW if replicas in first_results and workers == 1 else [*CASES, *COMMON]
+    cases = _FEW if replicas in first_results and workers == 1 else every_case
     job = ServerJob(_PROGRAM, workers, servers, tmp_path, ["servers", str(replicas), *cases])
     job.wait()
     first = first_results.setdefault(replicas, {case: job.results("worker-0", case) for case in cases})
