@@ -15,6 +15,7 @@ import pytest
 from lockstep._engine.runtime import addresses as addressing
 from lockstep._messages.reading import is_pointer
 from tests.engine.runtime.jobs import JOIN, Job, Task, addresses, eventually, tf_config
+from tests.support.exhaustive import always
 
 # What a process may need beyond the limit that it was given: to start, to answer, to end.
 SPARE = 15.0
@@ -323,7 +324,7 @@ def test_without_a_secret_tasks_of_several_machines_reach_the_service_in_the_sam
     assert [t.wait() for t in tasks] == [0, 0], tasks[0].err + tasks[1].err
 
 
-@pytest.mark.parametrize("name", ["a%41b", "a#b", "a?b", "ä ß", "x" * 200])
+@pytest.mark.parametrize("name", always(["a%41b", "a#b", "a?b", "ä ß", "x" * 200], {"a%41b", "x" * 200}.__contains__))
 def test_the_temporary_directory_may_have_any_name(name: str, job: Job, tmp_path: Path) -> None:
     """Also where its name means something in a URI, or is too long for the address of a socket."""
     odd = tmp_path / name
