@@ -23,8 +23,9 @@ from lockstep._cpu.lowerings.windows import pad, tap_slice, taps
 _MOST_TAPS = 128
 # Multiplications below which XLA's naive loop is done before a product has begun.
 _LEAST_WORK = 1 << 15
+# Of a kernel with more elements than the pictures, which is the matrix of a product: see `large_kernel`.
 _LEAST_OF_LARGE_MATRIX = 1 << 16
-_MOST_PLACES_AN_INPUT = 4
+_MOST_PLACES_A_CHANNEL = 4
 
 
 def small_picture(convolution: Convolution) -> Compute | None:
@@ -77,7 +78,7 @@ def large_kernel(convolution: Convolution) -> Compute | None:
     if not is_large:
         return None
     if _is_input_gradient(convolution):
-        can_pay = places <= _MOST_PLACES_AN_INPUT * max(inputs, outputs)
+        can_pay = places <= _MOST_PLACES_A_CHANNEL * max(inputs, outputs)
         return functools.partial(_scatter, convolution) if can_pay else None
     return functools.partial(_gather, convolution) if places < max(inputs, outputs) else None
 
