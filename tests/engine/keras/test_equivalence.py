@@ -28,7 +28,7 @@ _DEVICES = always(
     CASES,
     {
         *("batch normalisation", "dropout", "contrastive loss"),
-        *("convolutional", "masked gru and lstm", "custom train_step"),
+        *("convolutional", "masked gru and lstm", "custom train_step", "on batch"),
     }.__contains__,
 )
 # One of each family: dense, normalised, with random numbers, convolutional, recurrent, with a step of its own.

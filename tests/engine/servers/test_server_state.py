@@ -237,7 +237,7 @@ _EVENTS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=1000, deadline=None)
 @given(events=_EVENTS, staleness=st.integers(0, 3))
 def test_any_interleaving_counts_each_ticket_once(
     tmp_path_factory: pytest.TempPathFactory, events: list[tuple[str, int, int]], staleness: int

@@ -66,7 +66,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dic
             *((task, "shares") for task in _BY_ITSELF),
         ],
         {
-            ("ps 1", "table"),
+            *(("worker 0", "adam"), ("ps 1", "table")),
             *((task, "shares") for task in _BY_ITSELF),
         }.__contains__,
     ),

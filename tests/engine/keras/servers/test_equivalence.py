@@ -76,7 +76,7 @@ def test_synchronous(
 
 
 def test_asynchronous_without_staleness(plain: dict[str, Results], tmp_path: Path) -> None:
-    cases = ["sgd with momentum", "dropout"]
+    cases = ["sgd with momentum", "dropout", "masked gru and lstm"]
     job = ServerJob(_PROGRAM, 1, 1, tmp_path, ["async", "1", "float64", *cases])
     job.wait()
     for case in cases:
@@ -85,7 +85,7 @@ def test_asynchronous_without_staleness(plain: dict[str, Results], tmp_path: Pat
 
 def test_replicas_are_those_of_a_mirrored_strategy(tmp_path: Path) -> None:
     """Also the last batch, of three examples, which two replicas cannot divide."""
-    cases = ["batch normalisation", "dropout"]
+    cases = ["batch normalisation", "dropout", "on batch"]
     (tmp_path / "mirrored").mkdir()
     arguments = [str(tmp_path / "mirrored"), "mirrored", "2", "float64", *cases]
     subprocess.run(
