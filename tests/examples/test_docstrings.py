@@ -6,7 +6,7 @@ import ast
 import doctest
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -50,16 +50,14 @@ def write_to_database(epoch, logs):
 @cache
 def _examples() -> Sequence[str]:
     """Returns the code of each docstring with examples; read once and only where a test asks for it."""
-    return list(_code_of_examples())
-
-
-def _code_of_examples() -> Iterator[str]:
+    found: list[str] = []
     for path in sorted((ROOT / "src" / "lockstep").rglob("*.py")):
         module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ">>>" in (text := ast.get_docstring(node) or ""):
                 code = "".join(example.source for example in doctest.DocTestParser().get_examples(text))
-                yield f"from {module} import {node.name}\n{code}"
+                found.append(f"from {module} import {node.name}\n{code}")
+    return found
 
 
 def _run(code: str, directory: Path) -> None:

@@ -23,24 +23,25 @@ from tests.support.exhaustive import always
 TOLERANCE, FLOAT32 = 1e-9, {"text": 1e-6}
 _PROGRAM = "tests.estimator.servers.replica_cases"
 Results = dict[str, np.ndarray]
-# Replicas; workers and servers. The first layout of each number of replicas has all cases.
+# Replicas; workers and servers. The first layout of each number of replicas has the most cases.
 LAYOUTS = [(2, 2, 2), (2, 1, 1), (2, 3, 1), (4, 2, 2), (4, 1, 1), (4, 3, 1)]
 _ALWAYS = {(2, 2, 2), (2, 1, 1)}
-# One task alone computes what several do; not every case shows it anew. Without `--exhaustive` several do not, either.
+# One task alone computes what several do; not every case shows it anew.
 _FEW = ["clipped", "a table, clipped"]
+# Of the first layout; with `--exhaustive` it has all.
 _MANY = [*_FEW, "averages and masks", "text", "clipping a sum", "gradients of gradients"]
 
 
 @pytest.fixture(scope="module")
-def every_case(request: pytest.FixtureRequest) -> Sequence[str]:
+def cases_of_first(request: pytest.FixtureRequest) -> Sequence[str]:
     """Returns the cases that the first job of each number of replicas computes."""
     return [*CASES, *COMMON] if request.config.getoption("--exhaustive") else _MANY
 
 
 @pytest.fixture(scope="module")
-def mirrored(tmp_path_factory: pytest.TempPathFactory, every_case: Sequence[str]) -> dict[int, dict[str, Results]]:
+def mirrored(tmp_path_factory: pytest.TempPathFactory, cases_of_first: Sequence[str]) -> dict[int, dict[str, Results]]:
     """Returns the results of one process with so many devices, by their number."""
-    return _Mirrored(tmp_path_factory, every_case)
+    return _Mirrored(tmp_path_factory, cases_of_first)
 
 
 class _Mirrored(dict[int, dict[str, Results]]):
@@ -76,10 +77,10 @@ def test_replicas_are_those_of_a_mirrored_strategy(
     servers: int,
     mirrored: dict[int, dict[str, Results]],
     first_results: dict[int, dict[str, Results]],
-    every_case: Sequence[str],
+    cases_of_first: Sequence[str],
     tmp_path: Path,
 ) -> None:
-    cases = _FEW if replicas in first_results and workers == 1 else every_case
+    cases = _FEW if replicas in first_results and workers == 1 else cases_of_first
     job = ServerJob(_PROGRAM, workers, servers, tmp_path, ["servers", str(replicas), *cases])
     job.wait()
     first = first_results.setdefault(replicas, {case: job.results("worker-0", case) for case in cases})

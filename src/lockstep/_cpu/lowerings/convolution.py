@@ -76,6 +76,11 @@ class Convolution:
         return self.feature_groups == self.batch_groups == 1 and set(self.lhs_dilation) <= {1}
 
     @property
+    def is_input_gradient(self) -> bool:
+        """True if the kernel is read by its columns, as differentiation writes the gradient of an input."""
+        return self.rhs_order[-2:] != (self.rank, self.rank + 1)
+
+    @property
     def has_margins_only(self) -> bool:
         """True if no padding is negative, which would cut the input."""
         return all(low >= 0 and high >= 0 for low, high in self.padding)

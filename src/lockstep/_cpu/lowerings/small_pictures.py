@@ -47,9 +47,8 @@ def small_picture(convolution: Convolution) -> Compute | None:
     if not is_small:
         return None
     # A kernel that is read by its columns would have to be transposed for the one, a dilated picture is mostly zeros.
-    is_gradient = _is_input_gradient(convolution)
     can_scatter = set(convolution.strides) == {1}
-    if can_scatter and (is_gradient or max(convolution.lhs_dilation) > 1):
+    if can_scatter and (convolution.is_input_gradient or max(convolution.lhs_dilation) > 1):
         return functools.partial(_scatter, convolution)
     return functools.partial(_gather, convolution)
 
@@ -60,8 +59,8 @@ def large_kernel(convolution: Convolution) -> Compute | None:
     # 4 ms alone, 10 in a step, where the product takes 4. oneDNN rearranges it for each piece of a convolution.
     #
     # As before (XLA's or oneDNN's) against this (ms, float32, 3x3, 2-core EPYC with AVX-512). Input gradients:
-    # 16x3x3x512 with 512 kernels 11.9 and 6.9, 32x4x4x512 17.7 and 12.0, 8x7x7x512 16.3 and 9.8, 8x14x14x512 44 and
-    # 37, 8x5x5x1024 with 1024 63 and 20, 16x8x8x256 with 256 6.4 and 6.0, 4x4x4x256 1.5 and 0.5; not taken: 8x14x14x256
+    # 16x3x3x512 with 512 kernels 12.8 and 3.9, 32x4x4x512 18.4 and 12.3, 8x7x7x512 17.7 and 9.6, 8x14x14x512 44 and
+    # 37, 8x5x5x1024 with 1024 66 and 21, 16x8x8x256 with 256 6.4 and 6.0, 4x4x4x256 1.5 and 0.5; not taken: 8x14x14x256
     # with 256 9.1 and 9.7. Forward: 4x4x4x512 with 512 4.3 and 2.1, 8x7x7x512 10.3 and 9.6, 8x5x5x1024 with 1024 25 and
     # 20; not taken: 32x4x4x512 10.4 and 12.9, 16x6x6x256 with 256 3.1 and 3.8.
     inputs, outputs = convolution.rhs[-2:]
@@ -77,7 +76,7 @@ def large_kernel(convolution: Convolution) -> Compute | None:
     )
     if not is_large:
         return None
-    if _is_input_gradient(convolution):
+    if convolution.is_input_gradient:
         can_pay = places <= _MOST_PLACES_A_CHANNEL * max(inputs, outputs)
         return functools.partial(_scatter, convolution) if can_pay else None
     return functools.partial(_gather, convolution) if places < max(inputs, outputs) else None
@@ -86,11 +85,6 @@ def large_kernel(convolution: Convolution) -> Compute | None:
 def is_large_matrix(inputs: int, outputs: int) -> bool:
     """Returns whether a kernel has so many channels that a matrix product with it runs at full speed."""
     return inputs * outputs >= _LEAST_OF_LARGE_MATRIX
-
-
-def _is_input_gradient(convolution: Convolution) -> bool:
-    """Returns whether the kernel is read by its columns, as differentiation writes the gradient of an input."""
-    return convolution.rhs_order[-2:] != (convolution.rank, convolution.rank + 1)
 
 
 def _gather(convolution: Convolution, image: jax.Array, kernel: jax.Array) -> jax.Array:
