@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep._types import ArrayLike, PyTree
+from lockstep._types import ArrayLike, Element, PyTree, PyTreeDef
 from lockstep.data._composite import kind_of
 from lockstep.data._structure import TEXT, as_array, normalize
 
@@ -93,17 +93,74 @@ def stack(items: Sequence[Any]) -> Columns:
 def column(values: Sequence[Any]) -> Any:
     """Returns leaves of several elements as a column."""
     first = values[0]
+    is_text = isinstance(first, bytes)
     # jax.tree.map descends by the first element's structure: where that has a leaf, another element may have a subtree.
-    odd = next((v for v in values if v is None or isinstance(v, (tuple, dict))), first)
-    if odd is not first:
-        raise ValueError(f"A value is {type(first).__name__} in one element and {type(odd).__name__} in another")
-    if isinstance(first, bytes):
+    for value in values:
+        if value is None or isinstance(value, (tuple, dict)) or isinstance(value, bytes) != is_text:
+            raise ValueError(f"A value is {type(first).__name__} in one element and {type(value).__name__} in another")
+    if is_text:
         return _object_array(values)
     if isinstance(first, np.generic):
         return np.asarray(values, first.dtype if all(v.dtype == first.dtype for v in values) else None)
     if isinstance(first, np.ndarray) and all(isinstance(v, np.ndarray) and v.shape == first.shape for v in values):
         return np.stack(values)
     return Ragged(_object_array(values))
+
+
+class ColumnsBuilder:
+    """A builder of the columns of `count` normalised elements that come one by one.
+
+    Arrays of one shape are copied once, into their column, when they are added: who made an element may then change it.
+    A photograph of 600 kB copied twice took 15 % of the time of reading, decoding and resizing it.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._structure: PyTreeDef | None = None
+        self._leaves: list[_ColumnBuilder] = []
+
+    def add(self, item: Element) -> None:
+        """Adds the next element; raises `ValueError` if its structure is not that of the first."""
+        leaves, structure = jax.tree.flatten(item)
+        if self._structure is None:
+            self._structure = structure
+            self._leaves = [_ColumnBuilder(self._count) for _ in leaves]
+        elif structure != self._structure:
+            # Its error says where they differ.
+            stack([self._structure.unflatten([builder.values[0] for builder in self._leaves]), item])
+        for builder, leaf in zip(self._leaves, leaves, strict=True):
+            builder.add(leaf)
+
+    def columns(self) -> Columns:
+        """Returns the columns of all `count` elements."""
+        return jax.tree.unflatten(self._structure, [builder.column() for builder in self._leaves])
+
+
+class _ColumnBuilder:
+    """A builder of one column; `values` are its rows so far."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._stacked: NDArray[Any] | None = None
+        self.values: list[Any] = []
+
+    def add(self, value: Any) -> None:
+        row, is_array = len(self.values), isinstance(value, np.ndarray)
+        if row == 0 and is_array:
+            self._stacked = np.empty((self._count, *value.shape), value.dtype)
+        stacked = self._stacked
+        if stacked is not None and not (is_array and (value.shape, value.dtype) == (stacked.shape[1:], stacked.dtype)):
+            # Copied out: a view would keep memory for rows that never come.
+            self.values = [view.copy() for view in self.values]
+            self._stacked = stacked = None
+        if stacked is not None:
+            stacked[row] = value
+            self.values.append(stacked[row, ...])  # An array even if it has no axes.
+        else:
+            self.values.append(value.copy() if is_array else value)
+
+    def column(self) -> Column:
+        return column(self.values) if self._stacked is None else self._stacked
 
 
 def concatenate(parts: Sequence[Columns]) -> Columns:

@@ -6,7 +6,8 @@ Also the errors of users' functions by kind, and `numpy_function`, which keeps a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -171,25 +172,39 @@ class MapProgram:
             if failed is not None:
                 raise self._wrap_error(_division.division_error(), describe(failed))
             return results
-        elements = enumerate(_columns.elements(columns))
-        return self.columns([self.at(element, describe(i)) for i, element in elements])
+        builder = _columns.ColumnsBuilder(_columns.length(columns))
+        for i, element in enumerate(_columns.elements(columns)):
+            result = self._result_at(element, describe(i))
+            with self._structure_errors():
+                builder.add(result)
+        with self._structure_errors():
+            return builder.columns()
 
     def at(self, element: Element, where: str) -> Any:
         """Calls the function for one element; `where` says where it comes from, if it fails."""
+        # It may return the same array again for the next element, or one that the program goes on with.
+        return _structure.copy_arrays(self._result_at(element, where))
+
+    def _result_at(self, element: Element, where: str) -> Any:
+        """Calls the function; returns the result in its own arrays, which are to be copied."""
         try:
             # numpy warns and returns 0 where TensorFlow raises.
             with _division.raise_on_zero_division(jax.tree.leaves(element)):
                 result = _structure.normalize(_structure.call(self.function, _structure.copy_arrays(element)))
-            # It may return the same array again for the next element, or one that the program goes on with.
-            result = _structure.copy_arrays(result)
             return self._cast_to_jax_types(element, result, where)
         except Exception as error:
             raise self._wrap_error(error, where) from error
 
     def columns(self, results: list[Any]) -> Columns:
         """Returns results of the function as columns."""
-        try:
+        with self._structure_errors():
             return _columns.stack(results)
+
+    @contextmanager
+    def _structure_errors(self) -> Generator[None]:
+        """Raises `InputError`, with the function's name, for the `ValueError` of elements that differ in structure."""
+        try:
+            yield
         except ValueError as error:
             raise InputError(
                 f"The function {_structure.name_of(self.function)} must return the same structure for every element. "
