@@ -109,6 +109,18 @@ def test_groups_have_biases_whose_gradients_are_xlas() -> None:
     assert_same(differentiate(layer), *arrays)
 
 
+@pytest.mark.parametrize(("shape", "kernels"), [((16, 12, 12, 1), 32), ((8, 16, 16, 3), 32)])
+def test_gradients_of_small_kernels_have_a_row_for_the_bias(shape: tuple[int, ...], kernels: int) -> None:
+    def layer(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+        return convolve(x, kernel) + bias
+
+    arrays = operands((shape, (3, 3, shape[-1], kernels), (kernels,)))
+    rows, places = 9 * shape[-1] + 1, shape[0] * shape[1] * shape[2]
+    text = lowered(differentiate(layer), *arrays, ours=True).as_text()
+    assert f"(tensor<{rows}x{places}xf32>, tensor<{places}x{kernels}xf32>)" in text
+    assert_same(differentiate(layer), *arrays)
+
+
 _LEFT_ALONE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "a sum along another dimension": (lambda x, k, b: convolve(x, k) + b[:, None], (_X, (3, 3, 32, 20), (20,))),
     "a residual": (lambda x, k, b: convolve(x, k) + b, (_X, _KERNEL, (16, 20, 20, 24))),

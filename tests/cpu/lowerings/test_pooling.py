@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from tests.cpu.lowerings.both import assert_same, differs, random
+from tests.cpu.lowerings.both import assert_same, differs, lowered, random
 
 FEW = settings(max_examples=6)
 DTYPES = ("float32", "bfloat16", "float16")
@@ -54,6 +55,64 @@ def test_the_gradient_of_max_pooling_goes_where_xla_sends_it(case: Any, dtype: s
     assert_same(
         lambda v, g: jax.vjp(lambda w: pool(w, "max", window, strides, padding), v)[1](g), x, gradient, exact=True
     )
+
+
+def relu_and_pool(x: Any, window: Any, strides: Any, padding: Any) -> Any:
+    return pool(jax.nn.relu(x), "max", window, strides, padding)
+
+
+def both_ways(layer: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+    """Returns a function of an input and of an output's gradient that gives the output and the input's gradient."""
+
+    def compute(x: Any, gradient: Any) -> Any:
+        y, transpose = jax.vjp(lambda v: layer(v, *arguments), x)
+        return y, transpose(gradient)
+
+    return compute
+
+
+@pytest.mark.slow
+@FEW
+@given(case=cases(), dtype=st.sampled_from(DTYPES), seed=st.integers(0, 99), steps=st.sampled_from([0, 2]))
+@example(case=((2, 6, 6, 3), (1, 2, 2, 1), (1, 2, 2, 1), "VALID"), dtype="float32", seed=0, steps=2)
+@example(case=((2, 7, 7, 3), (1, 3, 3, 1), (1, 2, 2, 1), "SAME"), dtype="float32", seed=0, steps=2)
+@example(case=((2, 7, 7, 70), (1, 2, 2, 1), (1, 2, 2, 1), "SAME"), dtype="float32", seed=0, steps=2)
+def test_the_gradient_of_a_relu_in_front_of_max_pooling(case: Any, dtype: str, seed: int, steps: int) -> None:
+    shape, window, strides, padding = case
+    x = random(shape, dtype, seed, steps)
+    out = jax.eval_shape(lambda v: pool(v, "max", window, strides, padding), x)
+    gradient = np.random.default_rng(seed).integers(-8, 8, out.shape).astype(x.dtype)
+    assert_same(both_ways(relu_and_pool, window, strides, padding), x, gradient, exact=True)
+
+
+_WINDOW = ((1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+
+def test_relus_in_front_of_max_pooling_look_at_outputs() -> None:
+    x, gradient = random((2, 6, 6, 3), "float32", 0), random((2, 3, 3, 3), "float32", 1)
+    text = lowered(both_ways(relu_and_pool, *_WINDOW), x, gradient, ours=True).as_text()
+    assert "compare LE" in text and "tensor<2x6x6x3xi1>" not in text
+
+
+def _relu_elsewhere(x: Any) -> Any:
+    return pool(x, "max", *_WINDOW), jax.nn.relu(x)
+
+
+def _relu_read_twice(x: Any) -> Any:
+    y = jax.nn.relu(x)
+    return pool(y, "max", *_WINDOW), y
+
+
+def _relu_of_all_places(x: Any) -> Any:
+    return pool(jax.nn.relu(x), "max", (1, 2, 2, 1), (1, 1, 1, 1), "SAME")
+
+
+@pytest.mark.parametrize("layer", [_relu_elsewhere, _relu_read_twice, _relu_of_all_places])
+def test_other_relus_stay_where_they_are(layer: Callable[[Any], Any]) -> None:
+    x = random((2, 6, 6, 3), "float32", 0)
+    gradient = jax.tree.map(lambda y: random(y.shape, "float32", 1), layer(x))
+    assert "compare LE" not in lowered(both_ways(layer), x, gradient, ours=True).as_text()
+    assert_same(both_ways(layer), x, gradient, exact=True)
 
 
 @pytest.mark.slow

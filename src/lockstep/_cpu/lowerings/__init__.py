@@ -8,13 +8,14 @@ a lowering stays only while it gains 1.2 x on its own grid (`benchmarks/lowering
     convolution         the canonical form of convolutions, in which their rules work
     foreign_convolutions, foreign_products    what oneDNN computes
     epilogues           biases and relus that oneDNN's convolutions compute along
-    bias_gradients      sums that oneDNN's gradients of kernels compute along
+    bias_gradients      sums that gradients of kernels compute along
     depthwise           depthwise convolutions and their kernel gradients
     grouped             groups of several channels, and their kernel gradients
     kernel_gradients    of convolutions without groups, transposed ones too
     small_convolutions  few inputs, one output, 1x1
     small_pictures      kernels larger than the picture
     pooling             max and average pooling, and the gradient of max pooling
+    pooled_relus        gradients of relus in front of max pooling
     average_pooling     counts of places in windows, and gradients
     loop_products       products in the body of a `lax.scan`, as recurrent layers have them
     products            products that sum over several leading axes, as the gradients of dense layers' kernels do

@@ -1,4 +1,4 @@
-"""Gradients of biases, which oneDNN sums along with those of kernels, in place of a pass of their own over the output.
+"""Gradients of biases, summed along with those of kernels, in place of a pass of their own over the output.
 
 The gradient of a convolution's bias is a sum over the gradient of its output, which the gradient of its kernel reads,
 too.
@@ -6,19 +6,22 @@ too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import jax
 from jax import lax
 
 from lockstep._cpu.lowerings.convolution import Convolution, float32_convolution
 from lockstep._cpu.lowerings.equations import call_instead, is_plain, trace_operands
 from lockstep._cpu.lowerings.foreign_convolutions import gradient_with_sum, kernel_gradient_call
-from lockstep._cpu.lowerings.kernel_gradients import one_output_kernel_gradient
-from lockstep._cpu.onednn.calls import ConvolutionCall
+from lockstep._cpu.lowerings.kernel_gradients import kernel_gradient_with_sum, one_output_kernel_gradient
 from lockstep._engine.step.jaxprs import open_jaxpr, variables, with_equations
 from lockstep._types import Jaxpr, JaxprEquation
+
+# Computes the gradients of a kernel and of a bias, of the operands of the former.
+_WithSum = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
 
 
 def fuse_bias_gradients(jaxpr: Jaxpr) -> Jaxpr:
@@ -27,24 +30,27 @@ def fuse_bias_gradients(jaxpr: Jaxpr) -> Jaxpr:
     Returns a program, closed or not, for one device; the same object if nothing changes.
     """
     body = open_jaxpr(jaxpr)
-    calls = {id(eqn): call for eqn in body.eqns if (call := _kernel_gradient(eqn)) is not None}
-    if not calls:
+    gradients = {id(eqn): found for eqn in body.eqns if (found := _kernel_gradient(eqn)) is not None}
+    if not gradients:
         return jaxpr
-    return with_equations(jaxpr, _sum_in_gradients(list(body.eqns), [*body.invars, *body.constvars], calls))
+    return with_equations(jaxpr, _sum_in_gradients(list(body.eqns), [*body.invars, *body.constvars], gradients))
 
 
-def _kernel_gradient(eqn: JaxprEquation) -> tuple[Convolution, ConvolutionCall] | None:
-    """Returns a convolution that oneDNN computes as the gradient of a kernel, and its call; `None` for others."""
+def _kernel_gradient(eqn: JaxprEquation) -> tuple[Convolution, _WithSum] | None:
+    """Returns a convolution that is the gradient of a kernel, and what sums along with it; `None` for others."""
     convolution = float32_convolution(eqn)
-    # That rule comes before oneDNN.
+    # That rule comes before these.
     if convolution is None or one_output_kernel_gradient(convolution) is not None:
         return None
     call = kernel_gradient_call(convolution)
-    return call and (convolution, call)
+    if call is not None:
+        return convolution, gradient_with_sum(convolution, replace(call, has_bias=True))
+    compute = kernel_gradient_with_sum(convolution)
+    return None if compute is None else (convolution, compute)
 
 
 def _sum_in_gradients(
-    equations: list[JaxprEquation], inputs: list[Any], calls: Mapping[int, tuple[Convolution, ConvolutionCall]]
+    equations: list[JaxprEquation], inputs: list[Any], gradients: Mapping[int, tuple[Convolution, _WithSum]]
 ) -> list[JaxprEquation]:
     known: dict[Any, int] = dict.fromkeys(inputs, -1)
     sums: dict[tuple[Any, tuple[int, ...]], int] = {}
@@ -55,9 +61,9 @@ def _sum_in_gradients(
                 sums.setdefault((variable, tuple(eqn.params["axes"])), place)
     changed = list[JaxprEquation | None](equations)
     for place, eqn in enumerate(equations):
-        if id(eqn) not in calls:
+        if id(eqn) not in gradients:
             continue
-        convolution, call = calls[id(eqn)]
+        convolution, compute = gradients[id(eqn)]
         channel = convolution.rhs_order[-1]
         axes = tuple(i for i in range(convolution.rank + 2) if i != channel)
         sum_place = next((sums[v, axes] for v in variables(eqn.invars[1:]) if (v, axes) in sums), None)
@@ -69,6 +75,5 @@ def _sum_in_gradients(
             continue
         short = eqn.replace(outvars=[*eqn.outvars, *equations[sum_place].outvars])
         changed[place] = changed[sum_place] = None
-        compute = gradient_with_sum(convolution, replace(call, has_bias=True))
         changed[first] = call_instead(short, trace_operands(compute, short))
     return [eqn for eqn in changed if eqn is not None]

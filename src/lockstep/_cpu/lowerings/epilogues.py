@@ -6,9 +6,8 @@ XLA reads and writes the whole output once more for these. Of a step of a tutori
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,18 +15,14 @@ import jax
 from jax import lax
 
 from lockstep._cpu.lowerings.convolution import Convolution, float32_convolution
-from lockstep._cpu.lowerings.equations import call_instead, is_plain, trace_operands
+from lockstep._cpu.lowerings.equations import Flow, call_instead, is_plain, is_relu, is_with_zero, trace_operands
 from lockstep._cpu.lowerings.foreign_convolutions import forward_call
 from lockstep._cpu.lowerings.small_convolutions import is_cheap_sum, sum_places
 from lockstep._cpu.onednn.custom_call import compute as compute_call
 from lockstep._engine.step.jaxprs import (
-    called_jaxpr,
-    is_zero,
     open_jaxpr,
-    variables,
     with_equations,
     writer_of,
-    writers,
 )
 from lockstep._types import Jaxpr, JaxprAtom, JaxprEquation
 
@@ -44,7 +39,7 @@ def fuse_epilogues(jaxpr: Jaxpr) -> Jaxpr:
     convolutions = [(eqn, found) for eqn in body.eqns if (found := float32_convolution(eqn)) is not None]
     if not convolutions:
         return jaxpr
-    flow = _Flow.of(body)
+    flow = Flow.of(body)
     # What takes the place of an equation; nothing where it is a part of another one.
     changed: dict[int, JaxprEquation | None] = {}
     for eqn, convolution in convolutions:
@@ -55,29 +50,8 @@ def fuse_epilogues(jaxpr: Jaxpr) -> Jaxpr:
     return with_equations(jaxpr, [eqn for eqn in equations if eqn is not None])
 
 
-@dataclass
-class _Flow:
-    """Which equations write and read the variables of a program."""
-
-    writers: Mapping[Any, JaxprEquation]
-    results: set[Any]
-    readers: dict[Any, list[JaxprEquation]] = field(default_factory=lambda: defaultdict(list))
-
-    @classmethod
-    def of(cls, body: Any) -> _Flow:
-        flow = cls(writers(body), set(variables(body.outvars)))
-        for eqn in body.eqns:
-            for variable in dict.fromkeys(variables(eqn.invars)):
-                flow.readers[variable].append(eqn)
-        return flow
-
-    def readers_alone(self, variable: Any) -> Sequence[JaxprEquation]:
-        """Returns the equations that read a variable; none if it is a result of the program."""
-        return () if variable in self.results else self.readers[variable]
-
-
 def _fuse(
-    eqn: JaxprEquation, convolution: Convolution, compute: _WithEpilogue, flow: _Flow
+    eqn: JaxprEquation, convolution: Convolution, compute: _WithEpilogue, flow: Flow
 ) -> dict[int, JaxprEquation | None]:
     """Returns what takes the places of equations when a convolution computes its epilogue."""
     last, bias = _addition(eqn, convolution, flow) or (eqn, None)
@@ -111,7 +85,7 @@ def _with_epilogue(convolution: Convolution) -> _WithEpilogue | None:
     return compute
 
 
-def _addition(eqn: JaxprEquation, convolution: Convolution, flow: _Flow) -> tuple[JaxprEquation, JaxprAtom] | None:
+def _addition(eqn: JaxprEquation, convolution: Convolution, flow: Flow) -> tuple[JaxprEquation, JaxprAtom] | None:
     """Returns the equation that adds a bias to a convolution's result, which nothing else reads, and the bias."""
     (value,) = eqn.outvars
     readers = flow.readers_alone(value)
@@ -142,30 +116,14 @@ def _broadcast(atom: JaxprAtom, channel: int, made_by: Mapping[Any, JaxprEquatio
     return []
 
 
-def _relu(value: Any, flow: _Flow) -> tuple[JaxprEquation | None, Sequence[JaxprEquation]]:
+def _relu(value: Any, flow: Flow) -> tuple[JaxprEquation | None, Sequence[JaxprEquation]]:
     """Returns the relu of a value, and comparisons of it with zero, as derivatives have them, if these are all readers.
 
     `None` in place of the relu if there is something else.
     """
     readers = flow.readers_alone(value)
-    relus = [eqn for eqn in readers if _is_relu(eqn, value)]
-    comparisons = [eqn for eqn in readers if eqn.primitive is lax.gt_p and _is_with_zero(eqn, value)]
+    relus = [eqn for eqn in readers if is_relu(eqn, value)]
+    comparisons = [eqn for eqn in readers if eqn.primitive is lax.gt_p and is_with_zero(eqn, value)]
     if len(relus) == 1 and len(relus) + len(comparisons) == len(readers):
         return relus[0], comparisons
     return None, ()
-
-
-def _is_relu(eqn: JaxprEquation, value: Any) -> bool:
-    """Returns whether an equation, or one that it does nothing but call, is the larger of a value and zero."""
-    if eqn.primitive is lax.max_p:
-        return is_plain(eqn) and _is_with_zero(eqn, value)
-    called = called_jaxpr(eqn)
-    body = None if called is None else open_jaxpr(called)
-    if body is None or len(body.eqns) != 1 or len(body.invars) != 1 or body.outvars != body.eqns[0].outvars:
-        return False
-    return _is_relu(body.eqns[0], body.invars[0])
-
-
-def _is_with_zero(eqn: JaxprEquation, value: Any) -> bool:
-    first, second = eqn.invars
-    return first is value and is_zero(second)

@@ -1,14 +1,40 @@
-"""Equations of jaxprs that lowerings may replace, and the calls that take their places."""
+"""Equations of jaxprs that lowerings may replace, what reads their results, and the calls that take their places."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+from jax import lax
 from jax.extend.core import primitives
 
+from lockstep._engine.step.jaxprs import called_jaxpr, is_zero, open_jaxpr, variables, writers
 from lockstep._types import Aval, Jaxpr, JaxprEquation
+
+
+@dataclass
+class Flow:
+    """Which equations write and read the variables of a program."""
+
+    writers: Mapping[Any, JaxprEquation]
+    results: set[Any]
+    readers: dict[Any, list[JaxprEquation]] = field(default_factory=lambda: defaultdict(list))
+
+    @classmethod
+    def of(cls, body: Any) -> Flow:
+        """Returns the flow of a jaxpr that is not closed."""
+        flow = cls(writers(body), set(variables(body.outvars)))
+        for eqn in body.eqns:
+            for variable in dict.fromkeys(variables(eqn.invars)):
+                flow.readers[variable].append(eqn)
+        return flow
+
+    def readers_alone(self, variable: Any) -> Sequence[JaxprEquation]:
+        """Returns the equations that read a variable; none if it is a result of the program."""
+        return () if variable in self.results else self.readers[variable]
 
 
 def is_plain(eqn: JaxprEquation) -> bool:
@@ -39,3 +65,20 @@ def trace_operands(compute: Callable[..., Any], eqn: JaxprEquation) -> Jaxpr:
 def call_instead(eqn: JaxprEquation, jaxpr: Jaxpr) -> JaxprEquation:
     """Returns an equation with the operands and results of another that calls a jaxpr."""
     return eqn.replace(primitive=primitives.closed_call_p, params={"call_jaxpr": jaxpr})
+
+
+def is_relu(eqn: JaxprEquation, value: Any) -> bool:
+    """Returns whether an equation, or one that it does nothing but call, is the larger of a value and zero."""
+    if eqn.primitive is lax.max_p:
+        return is_plain(eqn) and is_with_zero(eqn, value)
+    called = called_jaxpr(eqn)
+    body = None if called is None else open_jaxpr(called)
+    if body is None or len(body.eqns) != 1 or len(body.invars) != 1 or body.outvars != body.eqns[0].outvars:
+        return False
+    return is_relu(body.eqns[0], body.invars[0])
+
+
+def is_with_zero(eqn: JaxprEquation, value: Any) -> bool:
+    """Returns whether an equation compares a value, its first operand, with zero."""
+    first, second = eqn.invars
+    return first is value and is_zero(second)

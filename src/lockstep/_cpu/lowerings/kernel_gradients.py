@@ -8,6 +8,7 @@ has places.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -72,25 +73,52 @@ def large_kernel_gradient(convolution: Convolution) -> Compute | None:
     return _multiply_rows(convolution) if is_large else None
 
 
-def _multiply_rows(convolution: Convolution) -> Compute:
-    """Returns what lays out the images as a row for each place of the kernel, and multiplies once."""
-    inputs, *places, outputs = convolution.out
-    rank = convolution.rank
+def kernel_gradient_with_sum(
+    convolution: Convolution,
+) -> Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]] | None:
+    """Returns what computes what `kernel_gradient` does, and the sum of the output's gradient for each channel.
 
-    def compute(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
-        images = lax.transpose(lhs, (0, rank + 1, *range(1, rank + 1)))
-        margins = ((0, 0), (0, 0), *((low, max(0, high)) for low, high in convolution.padding))
-        images = pad(images, margins, 0)
-        shape = (*images.shape[:2], *convolution.window)
-        steps, dilation = (1, 1, *convolution.rhs_dilation), (1, 1, *convolution.strides)
-        slices = [tap_slice(images, (0, 0, *tap), steps, shape, dilation) for tap in taps(tuple(places))]
-        # (places * inputs, examples * area) by (examples * area, outputs).
-        left = jnp.stack(slices).reshape(math.prod(places) * inputs, -1)
-        right = lax.transpose(rhs, (rank, *range(rank), rank + 1)).reshape(-1, outputs)
-        product = lax.dot(left, right, precision=convolution.precision).reshape(*places, inputs, outputs)
-        return lax.transpose(product, (rank, *range(rank), rank + 1))
+    Of operands as the program has them. `None` where that rule does not know better.
+    """
+    # One row more, of ones: the sum on its own read all of the output's gradient once more, 0.15 ms of 0.42 for 64
+    # pictures of 26x26x32 (2-core EPYC with AVX-512).
+    if kernel_gradient(convolution) is None:
+        return None
+
+    def compute(lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        operands = lax.transpose(lhs, convolution.lhs_order), lax.transpose(rhs, convolution.rhs_order)
+        kernel, total = _row_products(convolution, *operands, has_sum=True)
+        return lax.transpose(kernel, convolution.out_order), total[0]
 
     return compute
+
+
+def _multiply_rows(convolution: Convolution) -> Compute:
+    """Returns what lays out the images as a row for each place of the kernel, and multiplies once."""
+    return lambda lhs, rhs: _row_products(convolution, lhs, rhs, has_sum=False)[0]
+
+
+def _row_products(
+    convolution: Convolution, lhs: jax.Array, rhs: jax.Array, has_sum: bool
+) -> tuple[jax.Array, jax.Array]:
+    """Returns the gradient of a kernel, and with `has_sum` a row of sums of the output's gradient, else none."""
+    inputs, *places, outputs = convolution.out
+    rank = convolution.rank
+    images = lax.transpose(lhs, (0, rank + 1, *range(1, rank + 1)))
+    margins = ((0, 0), (0, 0), *((low, max(0, high)) for low, high in convolution.padding))
+    images = pad(images, margins, 0)
+    shape = (*images.shape[:2], *convolution.window)
+    steps, dilation = (1, 1, *convolution.rhs_dilation), (1, 1, *convolution.strides)
+    slices = [tap_slice(images, (0, 0, *tap), steps, shape, dilation) for tap in taps(tuple(places))]
+    if has_sum:
+        slices.append(jnp.ones((1, *shape[1:]), images.dtype))
+    # (places * inputs, examples * area) by (examples * area, outputs).
+    left = jnp.concatenate(slices).reshape(-1, math.prod(shape[1:]))
+    right = lax.transpose(rhs, (rank, *range(rank), rank + 1)).reshape(-1, outputs)
+    product = lax.dot(left, right, precision=convolution.precision)
+    rows = math.prod(places) * inputs
+    kernel = product[:rows].reshape(*places, inputs, outputs)
+    return lax.transpose(kernel, (rank, *range(rank), rank + 1)), product[rows:]
 
 
 def one_output_kernel_gradient(convolution: Convolution) -> Compute | None:

@@ -33,6 +33,7 @@ from lockstep._cpu.lowerings.kernel_gradients import (
     transposed_kernel_gradient,
 )
 from lockstep._cpu.lowerings.loop_products import loop_products
+from lockstep._cpu.lowerings.pooled_relus import move_relu_gradients
 from lockstep._cpu.lowerings.pooling import max_gradient, window_max, window_sum
 from lockstep._cpu.lowerings.products import product
 from lockstep._cpu.lowerings.random_bits import drawn_numbers, random_bits, threefry
@@ -112,7 +113,7 @@ LOCAL_RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
 }
 
 # What looks at more than one equation.
-PASSES: tuple[Callable[[Jaxpr], Jaxpr], ...] = (resample, average_pooling)
+PASSES: tuple[Callable[[Jaxpr], Jaxpr], ...] = (resample, average_pooling, move_relu_gradients)
 # The numbers of rows are data: XLA would have every device of several look for them in all batches.
 LOCAL_PASSES = (update_rows, *PASSES)
 LIBRARY_PASSES = (*LOCAL_PASSES, fuse_epilogues, fuse_bias_gradients)
