@@ -141,3 +141,18 @@ def test_all_steps_are_complete_when_it_ends(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_listener_stops_it() -> None:
     assert loop.run(chunks(8), Program(Preemption()), State(), Listener(stop_at=3)) == 4  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("steps", "is_slow", "waited"), [(1, True, 3), (1, False, 2), (2, True, 2)])
+def test_slow_steps_are_not_in_flight_together(
+    monkeypatch: pytest.MonkeyPatch, steps: int, is_slow: bool, waited: int
+) -> None:
+    """Each holds a program's temporary memory on CPUs. The very first one is always waited for."""
+    dispatches: list[Any] = []
+    monkeypatch.setattr(loop, "is_done", lambda value: False)
+    monkeypatch.setattr(jax, "block_until_ready", dispatches.append)
+    program = Program(Preemption())
+    monkeypatch.setattr(program.tuner, "record", lambda *args, **kwargs: None)
+    program.tuner.is_slow = is_slow
+    loop.run(chunks(steps, steps), program, State(), Listener())  # type: ignore[arg-type]
+    assert len(dispatches) == waited

@@ -101,9 +101,11 @@ def test_the_pace_grows_while_dispatches_are_short() -> None:
         pace.record(pace.max_steps, 0.001)
     assert pace.max_steps == 256
     pace.record(256, 0.2)
-    assert pace.max_steps == 128
+    assert (pace.max_steps, pace.is_slow) == (128, True)
     pace.record(128, 0.05)
-    assert pace.max_steps == 128
+    assert (pace.max_steps, pace.is_slow) == (128, False)
+    pace.record(1, 0.2, is_loop=False)
+    assert (pace.max_steps, pace.is_slow) == (128, True)
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

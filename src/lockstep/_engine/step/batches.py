@@ -198,6 +198,7 @@ class StepsPerExecutionTuner:
 
     Attributes:
         max_steps: How many steps the next dispatch may run.
+        is_slow: Whether the last dispatch took so long that Python's part of it is nothing.
     """
 
     def __init__(self, is_alone: bool = True) -> None:
@@ -205,10 +206,12 @@ class StepsPerExecutionTuner:
         # exchange before or after the loop.
         self._follows_clock = is_alone
         self.max_steps = 1 if is_alone else _MOST_STEPS_TOGETHER
+        self.is_slow = False
 
-    def record(self, steps: int, seconds: float) -> None:
-        """Notes how long a dispatch of so many steps took."""
-        if not self._follows_clock:
+    def record(self, steps: int, seconds: float, is_loop: bool = True) -> None:
+        """Notes how long a dispatch of so many steps took, and whether its program could have run more of them."""
+        self.is_slow = seconds > _LONG_SECONDS
+        if not self._follows_clock or not is_loop:
             return
         if seconds > _LONG_SECONDS:
             self.max_steps = max(1, steps // 2)
