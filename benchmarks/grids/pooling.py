@@ -36,7 +36,7 @@ _QUICK = 2
 
 
 def pooling_cases() -> Iterator[Case]:
-    """Yields max and sum pooling and their gradients."""
+    """Yields max and sum pooling and their gradients, and max pooling behind a relu."""
     for number, (shape, window, strides) in enumerate((*_CHANNELS_LAST, *_CHANNELS_FIRST)):
         for padding in ("VALID", "SAME"):
             yield from _cases(shape, window, strides, padding, jnp.float32, number < _QUICK)
@@ -53,9 +53,14 @@ def _cases(shape: Any, window: Any, strides: Any, padding: str, dtype: Any, quic
     def gradient(x: jax.Array, g: jax.Array, kind: str) -> Any:
         return jax.vjp(lambda v: pool(v, kind), x)[1](g)[0]
 
+    def behind_relu(x: jax.Array, g: jax.Array) -> Any:
+        y, transpose = jax.vjp(lambda v: pool(jax.nn.relu(v), "max"), x)
+        return y, transpose(g)
+
     name = f"{'x'.join(map(str, shape))} window {window} strides {strides} {padding.lower()} {jnp.dtype(dtype).name}"
     out = lax.reduce_window_shape_tuple(shape, window, strides, lax.padtype_to_pads(shape, window, strides, padding))
     for kind in ("max", "sum"):
         yield Case(f"{kind} pool {name} forward", lambda x, k=kind: pool(x, k), (shape,), dtype, quick, in_loop=False)
         of_input = lambda x, g, k=kind: gradient(x, g, k)  # noqa: E731
         yield Case(f"{kind} pool {name} gradient", of_input, (shape, out), dtype, quick, in_loop=False)
+    yield Case(f"relu and max pool {name} both ways", behind_relu, (shape, out), dtype, quick, in_loop=False)
