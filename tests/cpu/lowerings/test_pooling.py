@@ -39,6 +39,15 @@ def cases(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int,
     return (outer, *space, inner), (1, *window, 1), (1, *strides, 1), padding
 
 
+def input_and_gradient(case: Any, dtype: str, seed: int, steps: int) -> tuple[Any, Any]:
+    """Returns an input of pooling, and a gradient of its output."""
+    shape, *arguments = case
+    x = random(shape, dtype, seed, steps)
+    out = jax.eval_shape(lambda v: pool(v, "max", *arguments), x)
+    # Small integers are added up without rounding, in any order.
+    return x, np.random.default_rng(seed).integers(-8, 8, out.shape).astype(x.dtype)
+
+
 @pytest.mark.slow
 @FEW
 @given(case=cases(), dtype=st.sampled_from(DTYPES), seed=st.integers(0, 99), steps=st.sampled_from([0, 2]))
@@ -47,14 +56,9 @@ def cases(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int,
 @example(case=((2, 7, 6, 24), (1, 2, 2, 1), (1, 2, 2, 1), "VALID"), dtype="float32", seed=0, steps=2)
 @example(case=((2, 3, 7, 7), (1, 1, 2, 2), (1, 1, 2, 2), "VALID"), dtype="float32", seed=0, steps=2)
 def test_the_gradient_of_max_pooling_goes_where_xla_sends_it(case: Any, dtype: str, seed: int, steps: int) -> None:
-    shape, window, strides, padding = case
-    x = random(shape, dtype, seed, steps)
-    out = jax.eval_shape(lambda v: pool(v, "max", window, strides, padding), x)
-    # Small integers are added up without rounding, in any order.
-    gradient = np.random.default_rng(seed).integers(-8, 8, out.shape).astype(x.dtype)
-    assert_same(
-        lambda v, g: jax.vjp(lambda w: pool(w, "max", window, strides, padding), v)[1](g), x, gradient, exact=True
-    )
+    _, *arguments = case
+    gradient = lambda v, g: jax.vjp(lambda w: pool(w, "max", *arguments), v)[1](g)  # noqa: E731
+    assert_same(gradient, *input_and_gradient(case, dtype, seed, steps), exact=True)
 
 
 def relu_and_pool(x: Any, window: Any, strides: Any, padding: Any) -> Any:
@@ -78,11 +82,8 @@ def both_ways(layer: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
 @example(case=((2, 7, 7, 3), (1, 3, 3, 1), (1, 2, 2, 1), "SAME"), dtype="float32", seed=0, steps=2)
 @example(case=((2, 7, 7, 70), (1, 2, 2, 1), (1, 2, 2, 1), "SAME"), dtype="float32", seed=0, steps=2)
 def test_the_gradient_of_a_relu_in_front_of_max_pooling(case: Any, dtype: str, seed: int, steps: int) -> None:
-    shape, window, strides, padding = case
-    x = random(shape, dtype, seed, steps)
-    out = jax.eval_shape(lambda v: pool(v, "max", window, strides, padding), x)
-    gradient = np.random.default_rng(seed).integers(-8, 8, out.shape).astype(x.dtype)
-    assert_same(both_ways(relu_and_pool, window, strides, padding), x, gradient, exact=True)
+    _, *arguments = case
+    assert_same(both_ways(relu_and_pool, *arguments), *input_and_gradient(case, dtype, seed, steps), exact=True)
 
 
 _WINDOW = ((1, 2, 2, 1), (1, 2, 2, 1), "VALID")

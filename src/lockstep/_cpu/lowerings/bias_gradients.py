@@ -44,9 +44,20 @@ def _kernel_gradient(eqn: JaxprEquation) -> tuple[Convolution, _WithSum] | None:
         return None
     call = kernel_gradient_call(convolution)
     if call is not None:
-        return convolution, gradient_with_sum(convolution, replace(call, has_bias=True))
+        return convolution, _as_written(convolution, gradient_with_sum(replace(call, has_bias=True)))
     compute = kernel_gradient_with_sum(convolution)
-    return None if compute is None else (convolution, compute)
+    return None if compute is None else (convolution, _as_written(convolution, compute))
+
+
+def _as_written(convolution: Convolution, compute: _WithSum) -> _WithSum:
+    """Returns what computes the same from operands as the program has them, not in canonical order."""
+
+    def compute_as_written(lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        operands = lax.transpose(lhs, convolution.lhs_order), lax.transpose(rhs, convolution.rhs_order)
+        kernel, bias = compute(*operands)
+        return lax.transpose(kernel, convolution.out_order), bias
+
+    return compute_as_written
 
 
 def _sum_in_gradients(

@@ -83,20 +83,12 @@ def kernel_gradient_call(convolution: Convolution) -> ConvolutionCall | None:
     )
 
 
-def gradient_with_sum(
-    convolution: Convolution, call: ConvolutionCall
-) -> Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
-    """Returns what computes the gradient of a kernel, and of a bias, from operands as the program has them.
-
-    Args:
-        convolution: As which the program has the gradient of the kernel.
-        call: The call for that, with a bias.
-    """
+def gradient_with_sum(call: ConvolutionCall) -> Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
+    """Returns what computes the gradient of a kernel, and of a bias, by a call for the former that has a bias."""
 
     def compute(lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        operands = lax.transpose(lhs, convolution.lhs_order), lax.transpose(rhs, convolution.rhs_order)
-        kernel, bias = compute_all(call, *_batch_first(*operands))
-        return lax.transpose(_inputs_first(kernel), convolution.out_order), bias
+        kernel, bias = compute_all(call, *_batch_first(lhs, rhs))
+        return _inputs_first(kernel), bias
 
     return compute
 
