@@ -41,6 +41,7 @@ from lockstep._cpu.lowerings.resampling import resample
 from lockstep._cpu.lowerings.row_updates import update_rows
 from lockstep._cpu.lowerings.small_convolutions import few_inputs, one_output, pointwise
 from lockstep._cpu.lowerings.small_pictures import large_kernel, small_picture
+from lockstep._cpu.lowerings.variances import simplify_variances
 from lockstep._cpu.lowerings.windows import ISOLATE_ORIGINAL, isolate
 from lockstep._engine.step.jaxprs import replace_equations, replace_subjaxprs
 from lockstep._types import Aval, Jaxpr
@@ -113,7 +114,7 @@ LOCAL_RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
 }
 
 # What looks at more than one equation.
-PASSES: tuple[Callable[[Jaxpr], Jaxpr], ...] = (resample, average_pooling, move_relu_gradients)
+PASSES: tuple[Callable[[Jaxpr], Jaxpr], ...] = (resample, average_pooling, move_relu_gradients, simplify_variances)
 # The numbers of rows are data: XLA would have every device of several look for them in all batches.
 LOCAL_PASSES = (update_rows, *PASSES)
 LIBRARY_PASSES = (*LOCAL_PASSES, fuse_epilogues, fuse_bias_gradients)
