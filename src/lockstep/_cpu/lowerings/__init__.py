@@ -17,6 +17,7 @@ a lowering stays only while it gains 1.2 x on its own grid (`benchmarks/lowering
     pooling             max and average pooling, and the gradient of max pooling
     pooled_relus        gradients of relus in front of max pooling
     average_pooling     counts of places in windows, and gradients
+    variances           gradients of variances of large arrays
     loop_products       products in the body of a `lax.scan`, as recurrent layers have them
     products            products that sum over several leading axes, as the gradients of dense layers' kernels do
     row_updates         tables of which an optimizer changes some rows
