@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -147,8 +148,14 @@ def test_a_listener_stops_it() -> None:
 def test_slow_steps_are_not_in_flight_together(
     monkeypatch: pytest.MonkeyPatch, steps: int, is_slow: bool, waited: int
 ) -> None:
-    """Each holds a program's temporary memory on CPUs. The very first one is always waited for."""
+    """Each holds a program's temporary memory on CPUs, until after its results are ready.
+
+    The very first one is always waited for.
+    """
     dispatches: list[Any] = []
+    pauses: list[float] = []
+    times = itertools.count(0.0, 0.1)
+    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: next(times), sleep=pauses.append))
     monkeypatch.setattr(loop, "is_done", lambda value: False)
     monkeypatch.setattr(jax, "block_until_ready", dispatches.append)
     program = Program(Preemption())
@@ -156,3 +163,5 @@ def test_slow_steps_are_not_in_flight_together(
     program.tuner.is_slow = is_slow
     loop.run(chunks(steps, steps), program, State(), Listener())  # type: ignore[arg-type]
     assert len(dispatches) == waited
+    # A four-hundredth of the tenth of a second that each has taken.
+    assert pauses == pytest.approx([0.00025] * 2 if waited == 3 else [])
