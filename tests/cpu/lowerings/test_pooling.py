@@ -44,7 +44,7 @@ def input_and_gradient(case: Any, dtype: str, seed: int, steps: int) -> tuple[An
     shape, *arguments = case
     x = random(shape, dtype, seed, steps)
     out = jax.eval_shape(lambda v: pool(v, "max", *arguments), x)
-    # Small integers are added up without rounding, in any order.
+    # The sum of small integers is exact in any order.
     return x, np.random.default_rng(seed).integers(-8, 8, out.shape).astype(x.dtype)
 
 

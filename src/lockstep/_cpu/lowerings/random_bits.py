@@ -20,7 +20,7 @@ from jax.extend.core import primitives
 from jax.extend.random import threefry_prng_impl
 
 from lockstep._cpu.lowerings.windows import isolate
-from lockstep._engine.step.jaxprs import constants_of, evaluate_inlined, open_jaxpr, read
+from lockstep._engine.step.jaxprs import evaluate_jaxpr, open_jaxpr
 from lockstep._types import Aval, Jaxpr, JaxprEquation
 
 # The name of the generator, and of the type of its keys.
@@ -82,9 +82,8 @@ def drawn_numbers(*operands: Aval, jaxpr: Jaxpr, **params: Any) -> Callable[...,
 
     def compute(*words: jax.Array) -> jax.Array:
         pairs = zip(words, are_keys, strict=True)
-        return _evaluate_inlined(
-            jaxpr, [jax.random.wrap_key_data(v, impl=_NAME) if is_key else v for v, is_key in pairs]
-        )[0]
+        values = [jax.random.wrap_key_data(v, impl=_NAME) if is_key else v for v, is_key in pairs]
+        return evaluate_jaxpr(jaxpr, values)[0]
 
     def draw_once(*values: Any) -> list[jax.Array]:
         pairs = zip(values, are_keys, strict=True)
@@ -118,12 +117,3 @@ def _has_bits(jaxpr: Jaxpr) -> bool:
         or (eqn.primitive is primitives.jit_p and _has_bits(eqn.params["jaxpr"]))
         for eqn in open_jaxpr(jaxpr).eqns
     )
-
-
-def _evaluate_inlined(jaxpr: Jaxpr, values: Sequence[Any]) -> list[Any]:
-    """Evaluates a jaxpr without calls."""
-    body = open_jaxpr(jaxpr)
-    known: dict[Any, Any] = dict(zip(body.constvars, constants_of(jaxpr), strict=True))
-    known.update(zip(body.invars, values, strict=True))
-    evaluate_inlined(body.eqns, known)
-    return [read(known, atom) for atom in body.outvars]

@@ -27,10 +27,11 @@ from jax.extend.core import primitives
 from lockstep._cpu.lowerings.equations import call_instead, is_plain, trace_operands
 from lockstep._engine.step.jaxprs import (
     evaluate_equation,
-    evaluate_stepwise,
+    evaluate_jaxpr,
     open_jaxpr,
     replace_equations,
     select_results,
+    variables,
     writer_of,
     writers,
 )
@@ -116,10 +117,10 @@ def _factors(eqn: JaxprEquation | None) -> Sequence[JaxprAtom]:
 
 def _rewrite(eqn: JaxprEquation, known: Mapping[Any, _Deviations]) -> JaxprEquation:
     """Returns an equation that computes the same; the same object if nothing better is known."""
-    place = next((i for i, atom in enumerate(eqn.invars) if not hasattr(atom, "val") and atom in known), None)
-    if place is None or not _is_variance(eqn):
+    variable = next((v for v in variables(eqn.invars) if v in known), None)
+    if variable is None or not _is_variance(eqn):
         return eqn
-    deviations = known[eqn.invars[place]]
+    deviations, place = known[variable], eqn.invars.index(variable)
     jaxpr = eqn.params["jaxpr"]
     zero = _zero_sum(open_jaxpr(jaxpr), place, deviations.axes)
     if zero is None:
@@ -165,13 +166,9 @@ def _evaluate(
     jaxpr: Jaxpr, arguments: Sequence[jax.Array], variable: Any, change: Callable[[jax.Array], jax.Array]
 ) -> list[jax.Array]:
     """Evaluates a jaxpr in which one variable is changed."""
-    steps = evaluate_stepwise(jaxpr, arguments)
-    try:
-        eqn, values = next(steps)
-        while True:
-            results = evaluate_equation(eqn, values)
-            eqn, values = steps.send(
-                [change(r) if v is variable else r for v, r in zip(eqn.outvars, results, strict=True)]
-            )
-    except StopIteration as end:
-        return end.value
+
+    def apply(eqn: JaxprEquation, values: Sequence[jax.Array]) -> list[jax.Array]:
+        results = evaluate_equation(eqn, values)
+        return [change(r) if v is variable else r for v, r in zip(eqn.outvars, results, strict=True)]
+
+    return evaluate_jaxpr(jaxpr, arguments, apply)

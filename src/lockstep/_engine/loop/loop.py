@@ -149,7 +149,8 @@ class _InFlight:
             if is_alone:
                 # XLA's thread frees that memory after it has said that the results are ready, and may have lost its
                 # core to this one. Without a pause 20 of 104 steps of that MobileNetV2 took new memory, which takes as
-                # long as a step to clear (up to 3,400 MB resident); with one of 1 ms none did (1,690 MB).
+                # long as a step to clear (up to 3,400 MB resident); with one of 1 ms none did (1,690 MB). Nothing says
+                # when it is free: a CPU's `memory_stats()` is None.
                 time.sleep(min(seconds * _PAUSE, _LONGEST_PAUSE))
 
     def flush(self) -> None:

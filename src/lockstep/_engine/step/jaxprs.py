@@ -181,15 +181,22 @@ def evaluate_inlined(
     """
     for eqn in equations:
         values = [read(known, atom) for atom in eqn.invars]
-        if eqn.primitive is jex.primitives.jit_p:
-            inside = open_jaxpr(eqn.params["jaxpr"])
-            within = dict(zip(inside.constvars, constants_of(eqn.params["jaxpr"]), strict=True))
-            within.update(zip(inside.invars, values, strict=True))
-            evaluate_inlined(inside.eqns, within, apply)
-            results: Sequence[Any] = [read(within, atom) for atom in inside.outvars]
-        else:
-            results = apply(eqn, values)
+        is_call = eqn.primitive is jex.primitives.jit_p
+        results = evaluate_jaxpr(eqn.params["jaxpr"], values, apply) if is_call else apply(eqn, values)
         known.update(zip(eqn.outvars, results, strict=True))
+
+
+def evaluate_jaxpr(
+    jaxpr: Jaxpr,
+    arguments: Sequence[Any],
+    apply: Callable[[Equation, Sequence[Any]], Sequence[Any]] = evaluate_equation,
+) -> list[Any]:
+    """Evaluates a jaxpr, and the functions that it calls with it; `apply` is that of `evaluate_inlined`."""
+    body = open_jaxpr(jaxpr)
+    known: dict[Any, Any] = dict(zip(body.constvars, constants_of(jaxpr), strict=True))
+    known.update(zip(body.invars, arguments, strict=True))
+    evaluate_inlined(body.eqns, known, apply)
+    return [read(known, atom) for atom in body.outvars]
 
 
 def evaluate_stepwise(jaxpr: Jaxpr, arguments: Sequence[Any]) -> Generator[tuple[Any, list[Any]], list[Any], list[Any]]:
