@@ -56,14 +56,21 @@ def _log(out: Path) -> str:
     return (out / "log").read_text()
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+    """Returns the values of a synchronous job in which nothing happens."""
+    out = tmp_path_factory.mktemp("undisturbed") / "calm"
+    return _finish(_start(out, "sync", 60), out)
+
+
 @pytest.mark.parametrize("task", ["worker-1", "ps-1", "worker-0"])
-def test_53_synchronous_training_ends_with_the_same_bits(tmp_path: Path, task: str) -> None:
-    calm = _start(tmp_path / "calm", "sync", 60)
-    expected = _finish(calm, tmp_path / "calm")
+def test_53_synchronous_training_ends_with_the_same_bits(
+    undisturbed: dict[str, np.ndarray], tmp_path: Path, task: str
+) -> None:
     struck = _start(tmp_path / "struck", "sync", 60, [45])
     _kill(tmp_path / "struck", task, 45)
     values = _finish(struck, tmp_path / "struck")
-    for name, value in expected.items():
+    for name, value in undisturbed.items():
         np.testing.assert_array_equal(value, values[name])
 
 

@@ -181,7 +181,6 @@ def machines(request: pytest.FixtureRequest, job: Job) -> Iterator[Machines]:
 
 
 _SECRET = {"LOCKSTEP_CLUSTER_SECRET": "of this test, and long enough to be one"}
-_WITH_AND_WITHOUT = pytest.mark.parametrize("machines", [{}, _SECRET], indirect=True, ids=["no secret", "secret"])
 
 
 def assert_ended(task: Task, *told: str) -> None:
@@ -193,7 +192,7 @@ def assert_ended(task: Task, *told: str) -> None:
         assert text not in task.err, task.err
 
 
-@_WITH_AND_WITHOUT
+@pytest.mark.parametrize("machines", [{}, _SECRET], indirect=True, ids=["no secret", "secret"])
 def test_cuts_shorter_than_the_limit_are_survived(machines: Machines) -> None:
     """One in training, and one between two trainings; together they last longer than the limit."""
     machines.await_line("between")
@@ -210,7 +209,7 @@ def test_cuts_shorter_than_the_limit_are_survived(machines: Machines) -> None:
     assert [task.err for task in machines.tasks] == ["", ""]
 
 
-@_WITH_AND_WITHOUT
+@pytest.mark.parametrize("machines", [pytest.param({}, marks=pytest.mark.exhaustive), _SECRET], indirect=True)
 def test_a_longer_cut_ends_all_and_names_who_is_lost_for_how_long(machines: Machines) -> None:
     machines.await_line("between")
     machines.tell("train")

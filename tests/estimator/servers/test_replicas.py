@@ -29,7 +29,7 @@ _ALWAYS = {(2, 2, 2), (2, 1, 1)}
 # One task alone computes what several do; not every case shows it anew.
 _FEW = ["clipped", "a table, clipped"]
 # Of the first layout; with `--exhaustive` it has all.
-_MANY = [*_FEW, "averages and masks", "text", "clipping a sum", "gradients of gradients"]
+_MANY = [*_FEW, "averages and masks", "text", "gradients of gradients"]
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ _PROGRAM = "tests.engine.keras.servers.program"
 Results = dict[str, np.ndarray]
 _ALWAYS = [(1, 1), (3, 2)]
 # Not every case shows anew that layouts are alike; with `--exhaustive` all of them run.
-_FEW = ["batch normalisation", "dropout", "masked gru and lstm", "two inputs, two outputs"]
+_FEW = ["batch normalisation", "masked gru and lstm", "two inputs, two outputs"]
 
 
 @pytest.fixture(scope="module")
