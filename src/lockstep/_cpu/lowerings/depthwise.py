@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -271,12 +272,14 @@ def _gradient_of_one(window: _Window, padding: Any, image: jax.Array, gradient: 
     height, width = (_reach(window, axis, size) for axis, size in ((0, blocks.rows), (1, gradient.shape[2])))
     zero = image.dtype.type(0)
     top, left = padding[0][0], padding[1][0]
+    # Rows of the padded image that hold something: known only where every block has the same.
+    own = range(top, top + image.shape[1]) if blocks.per_image == 1 else None
     needed = (blocks.per_image - 1) * blocks.rows * window.strides[0] + height
     bottom, right = needed - top - image.shape[1], width - left - image.shape[2]
     image = lax.pad(image, zero, [(0, 0, 0), (top, bottom, 0), (left, right, 0), (0, 0, 0)])
     missing = blocks.per_image * blocks.rows - gradient.shape[1]
     gradient = lax.pad(gradient, zero, [(0, 0, 0), (0, missing, 0), (0, 0, 0), (0, 0, 0)])
-    sums = _sum_blocks(window, blocks, height, image, gradient)
+    sums = _sum_blocks(partial(_add_block, window, own), window, blocks, height, image, gradient)
     return jnp.stack([row.sum(axis=0) for row in sums])
 
 
@@ -286,13 +289,18 @@ def _reach(window: _Window, axis: int, places: int) -> int:
 
 
 def _sum_blocks(
-    window: _Window, blocks: _Blocks, height: int, image: jax.Array, gradient: jax.Array
+    add_block: Callable[[jax.Array, jax.Array, list[jax.Array]], list[jax.Array]],
+    window: _Window,
+    blocks: _Blocks,
+    height: int,
+    image: jax.Array,
+    gradient: jax.Array,
 ) -> list[jax.Array]:
     """Returns for each tap a row (width, groups): the sum over all images and rows."""
     rows = gradient.shape[2:]
     zeros = [jnp.zeros(rows, gradient.dtype)] * math.prod(window.shape)
     if blocks.count == 1:
-        return _add_block(window, image, gradient, zeros)
+        return add_block(image, gradient, zeros)
 
     def step(number: jax.Array, sums: list[jax.Array]) -> list[jax.Array]:
         first, block = number // blocks.per_image * blocks.images, number % blocks.per_image * blocks.rows
@@ -301,13 +309,19 @@ def _sum_blocks(
         seen = lax.dynamic_slice(image, start, (blocks.images, height, *image.shape[2:]))
         # Always true, but it keeps XLA from fusing the slices into the sums. Fused, the block's number is loaded anew
         # for every element (seen in the optimised LLVM IR), and LLVM uses no vector instructions.
-        return lax.cond(number >= 0, partial(_add_block, window), lambda _, __, sums: sums, seen, some, sums)
+        return lax.cond(number >= 0, add_block, lambda _, __, sums: sums, seen, some, sums)
 
     return lax.fori_loop(0, blocks.count, step, zeros)
 
 
-def _add_block(window: _Window, image: jax.Array, gradient: jax.Array, sums: list[jax.Array]) -> list[jax.Array]:
-    """Adds the products of a block to the sums, one for each place of the kernel."""
+def _add_block(
+    window: _Window, own: range | None, image: jax.Array, gradient: jax.Array, sums: list[jax.Array]
+) -> list[jax.Array]:
+    """Adds the products of a block to the sums, one for each place of the kernel.
+
+    Rows of the image that are padding, those outside of `own`, would add zeros: of a picture of 4x4 under a kernel of
+    7x7 they are 12 of 28, which XLA would compile and compute.
+    """
     images, rows, width, _ = gradient.shape
     (down, across), (step_down, step_across) = window.dilation, window.strides
     totals: list[jax.Array] = []
@@ -315,6 +329,8 @@ def _add_block(window: _Window, image: jax.Array, gradient: jax.Array, sums: lis
         columns = slice(j * across, j * across + (width - 1) * step_across + 1, step_across)
         for n in range(images):
             for row in range(rows):
-                total = total + image[n, i * down + row * step_down, columns] * gradient[n, row]
+                seen = i * down + row * step_down
+                if own is None or seen in own:
+                    total = total + image[n, seen, columns] * gradient[n, row]
         totals.append(total)
     return totals
