@@ -61,6 +61,8 @@ NAMED = {
     "stride beyond the kernel": plain(11, 3, stride=4),
     "multiplier 2": plain(6, 3, multiplier=2),
     "5x5": plain(9, 2, taps=5),
+    "more padding than picture": plain(4, 2, taps=7, n=6),
+    "padding beside strides": plain(6, 3, stride=2, taps=5),
 }
 
 
