@@ -18,6 +18,7 @@ import pytest
 
 from lockstep._engine.runtime import addresses as addressing
 from tests.engine.runtime.jobs import Job, Task, addresses, eventually
+from tests.support.exhaustive import always
 
 # As if each process were on a machine of its own; the way of all but the first task leads through the proxy.
 _APART = """
@@ -181,6 +182,7 @@ def machines(request: pytest.FixtureRequest, job: Job) -> Iterator[Machines]:
 
 
 _SECRET = {"LOCKSTEP_CLUSTER_SECRET": "of this test, and long enough to be one"}
+_WITHOUT_AND_WITH, _IDS = [{}, _SECRET], ["no secret", "secret"]
 
 
 def assert_ended(task: Task, *told: str) -> None:
@@ -192,7 +194,7 @@ def assert_ended(task: Task, *told: str) -> None:
         assert text not in task.err, task.err
 
 
-@pytest.mark.parametrize("machines", [{}, _SECRET], indirect=True, ids=["no secret", "secret"])
+@pytest.mark.parametrize("machines", _WITHOUT_AND_WITH, indirect=True, ids=_IDS)
 def test_cuts_shorter_than_the_limit_are_survived(machines: Machines) -> None:
     """One in training, and one between two trainings; together they last longer than the limit."""
     machines.await_line("between")
@@ -209,7 +211,7 @@ def test_cuts_shorter_than_the_limit_are_survived(machines: Machines) -> None:
     assert [task.err for task in machines.tasks] == ["", ""]
 
 
-@pytest.mark.parametrize("machines", [pytest.param({}, marks=pytest.mark.exhaustive), _SECRET], indirect=True)
+@pytest.mark.parametrize("machines", always(_WITHOUT_AND_WITH, _SECRET.__eq__), indirect=True, ids=_IDS)
 def test_a_longer_cut_ends_all_and_names_who_is_lost_for_how_long(machines: Machines) -> None:
     machines.await_line("between")
     machines.tell("train")

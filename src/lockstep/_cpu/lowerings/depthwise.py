@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -272,14 +271,14 @@ def _gradient_of_one(window: _Window, padding: Any, image: jax.Array, gradient: 
     height, width = (_reach(window, axis, size) for axis, size in ((0, blocks.rows), (1, gradient.shape[2])))
     zero = image.dtype.type(0)
     top, left = padding[0][0], padding[1][0]
-    # Rows of the padded image that hold something: known only where every block has the same.
-    own = range(top, top + image.shape[1]) if blocks.per_image == 1 else None
+    # Rows of a block that may be more than padding: only where an image is one block are they always the same.
+    filled = range(top, top + image.shape[1]) if blocks.per_image == 1 else range(height)
     needed = (blocks.per_image - 1) * blocks.rows * window.strides[0] + height
     bottom, right = needed - top - image.shape[1], width - left - image.shape[2]
     image = lax.pad(image, zero, [(0, 0, 0), (top, bottom, 0), (left, right, 0), (0, 0, 0)])
     missing = blocks.per_image * blocks.rows - gradient.shape[1]
     gradient = lax.pad(gradient, zero, [(0, 0, 0), (0, missing, 0), (0, 0, 0), (0, 0, 0)])
-    sums = _sum_blocks(partial(_add_block, window, own), window, blocks, height, image, gradient)
+    sums = _sum_blocks(window, blocks, height, filled, image, gradient)
     return jnp.stack([row.sum(axis=0) for row in sums])
 
 
@@ -289,16 +288,12 @@ def _reach(window: _Window, axis: int, places: int) -> int:
 
 
 def _sum_blocks(
-    add_block: Callable[[jax.Array, jax.Array, list[jax.Array]], list[jax.Array]],
-    window: _Window,
-    blocks: _Blocks,
-    height: int,
-    image: jax.Array,
-    gradient: jax.Array,
+    window: _Window, blocks: _Blocks, height: int, filled: range, image: jax.Array, gradient: jax.Array
 ) -> list[jax.Array]:
     """Returns for each tap a row (width, groups): the sum over all images and rows."""
     rows = gradient.shape[2:]
     zeros = [jnp.zeros(rows, gradient.dtype)] * math.prod(window.shape)
+    add_block = partial(_add_block, window, filled)
     if blocks.count == 1:
         return add_block(image, gradient, zeros)
 
@@ -315,12 +310,12 @@ def _sum_blocks(
 
 
 def _add_block(
-    window: _Window, own: range | None, image: jax.Array, gradient: jax.Array, sums: list[jax.Array]
+    window: _Window, filled: range, image: jax.Array, gradient: jax.Array, sums: list[jax.Array]
 ) -> list[jax.Array]:
     """Adds the products of a block to the sums, one for each place of the kernel.
 
-    Rows of the image that are padding, those outside of `own`, would add zeros: of a picture of 4x4 under a kernel of
-    7x7 they are 12 of 28, which XLA would compile and compute.
+    Rows of the image outside of `filled` are padding and would add zeros: of a picture of 4x4 under a kernel of 7x7
+    they are 12 of 28, which XLA would compile and compute.
     """
     images, rows, width, _ = gradient.shape
     (down, across), (step_down, step_across) = window.dilation, window.strides
@@ -330,7 +325,7 @@ def _add_block(
         for n in range(images):
             for row in range(rows):
                 seen = i * down + row * step_down
-                if own is None or seen in own:
+                if seen in filled:
                     total = total + image[n, seen, columns] * gradient[n, row]
         totals.append(total)
     return totals
