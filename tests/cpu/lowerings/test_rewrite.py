@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.extend.core import jaxpr_as_fun
 
 from lockstep._cpu.backend import VARIABLE, are_lowerings_enabled
 from lockstep._cpu.lowerings.rewrite import RULES, rewrite
@@ -50,6 +51,20 @@ def test_a_function_that_is_called_twice_is_rewritten_once() -> None:
     one, other = [eqn.params["jaxpr"] for eqn in jaxpr.jaxpr.eqns if "jaxpr" in eqn.params]
     assert one is other
     assert "reduce_window" not in str(one)
+
+
+def test_equal_operations_share_a_call() -> None:
+    jaxpr = rewrite(jax.make_jaxpr(lambda x: (_pooled(x), _pooled(-x), _pooled(x[:1])))(X))
+    # It stays one in the program that is compiled, which jax traces from this one.
+    traced = jax.make_jaxpr(jaxpr_as_fun(jaxpr))(X)
+    one, other, smaller = [eqn.params["jaxpr"] for eqn in traced.jaxpr.eqns if "jaxpr" in eqn.params]
+    assert one is other
+    assert smaller is not one
+
+
+def test_operations_are_rewritten_while_jit_is_switched_off() -> None:
+    with jax.disable_jit():
+        assert "reduce_window" not in str(rewrite(jax.make_jaxpr(_pooled)(X)))
 
 
 def test_only_programs_that_go_through_it_change() -> None:

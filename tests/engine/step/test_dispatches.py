@@ -62,7 +62,8 @@ def test_other_platforms_are_faster() -> None:
 def test_only_short_steps_run_together() -> None:
     assert pays(0.001, 10)
     assert not pays(0.05, 10)
-    assert pays(0.05, 1000)
+    assert pays(0.03, 1000)
+    assert not pays(0.07, 2600)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from lockstep._cpu.lowerings.equations import call_instead, is_plain, trace_operands
+from lockstep._cpu.lowerings.equations import call_instead, is_plain
 from lockstep._engine.step.jaxprs import is_zero, open_jaxpr, replace_equations, writer_of, writers
 from lockstep._types import Jaxpr, JaxprEquation
 
@@ -55,7 +55,7 @@ def _rewrite(eqn: JaxprEquation, made_by: Mapping[Any, JaxprEquation]) -> JaxprE
     compute = _sums_of_one_number(source, eqn.params) or _gradient(source, eqn.params)
     # Of what the operand is made of: XLA removes the operand where nothing else reads it.
     short = eqn.replace(invars=source.invars[:1])
-    return eqn if compute is None else call_instead(short, trace_operands(compute, short))
+    return eqn if compute is None else call_instead(short, compute)
 
 
 def _sums_of_one_number(source: JaxprEquation, params: Mapping[str, Any]) -> Compute | None:

@@ -14,7 +14,7 @@ import jax
 from jax import lax
 
 from lockstep._cpu.lowerings.convolution import Convolution, float32_convolution
-from lockstep._cpu.lowerings.equations import call_instead, is_plain, trace_operands
+from lockstep._cpu.lowerings.equations import call_instead, is_plain
 from lockstep._cpu.lowerings.foreign_convolutions import gradient_with_sum, kernel_gradient_call
 from lockstep._cpu.lowerings.kernel_gradients import kernel_gradient_with_sum, one_output_kernel_gradient
 from lockstep._engine.step.jaxprs import open_jaxpr, variables, with_equations
@@ -86,5 +86,5 @@ def _sum_in_gradients(
             continue
         short = eqn.replace(outvars=[*eqn.outvars, *equations[sum_place].outvars])
         changed[place] = changed[sum_place] = None
-        changed[first] = call_instead(short, trace_operands(compute, short))
+        changed[first] = call_instead(short, compute)
     return [eqn for eqn in changed if eqn is not None]

@@ -15,7 +15,7 @@ import jax
 from jax import lax
 
 from lockstep._cpu.lowerings.convolution import Convolution, float32_convolution
-from lockstep._cpu.lowerings.equations import Flow, call_instead, is_plain, is_relu, is_with_zero, trace_operands
+from lockstep._cpu.lowerings.equations import Flow, call_instead, is_plain, is_relu, is_with_zero
 from lockstep._cpu.lowerings.foreign_convolutions import forward_call
 from lockstep._cpu.lowerings.small_convolutions import is_cheap_sum, sum_places
 from lockstep._cpu.onednn.custom_call import compute as compute_call
@@ -63,7 +63,7 @@ def _fuse(
     short = last.replace(invars=operands, outvars=[result])
     changed: dict[int, JaxprEquation | None] = {} if relu is None else {id(relu): None}
     fused = partial(compute, relu is not None)
-    changed |= {id(eqn): None, id(last): call_instead(short, trace_operands(fused, short))}
+    changed |= {id(eqn): None, id(last): call_instead(short, fused)}
     # Where the relu is positive, its operand is.
     return changed | {id(c): c.replace(invars=[result, c.invars[1]]) for c in comparisons}
 

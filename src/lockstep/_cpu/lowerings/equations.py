@@ -9,10 +9,9 @@ from typing import Any
 
 import jax
 from jax import lax
-from jax.extend.core import primitives
 
 from lockstep._engine.step.jaxprs import called_jaxpr, is_zero, open_jaxpr, variables, writers
-from lockstep._types import Aval, Jaxpr, JaxprEquation
+from lockstep._types import Aval, JaxprEquation
 
 
 @dataclass
@@ -54,17 +53,18 @@ def _is_known(aval: Aval) -> bool:
     return not is_divided and all(type(size) is int for size in aval.shape)
 
 
-def trace_operands(compute: Callable[..., Any], eqn: JaxprEquation) -> Jaxpr:
-    """Traces a function of an equation's operands, under the settings of jax that the equation was traced with."""
+def call_instead(eqn: JaxprEquation, compute: Callable[..., Any]) -> JaxprEquation:
+    """Returns an equation with the operands and results of another that calls a function of the operands.
+
+    The function is traced under the settings of jax that the equation was traced with.
+    """
     avals: list[Any] = [v.aval for v in eqn.invars]
     shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
-    with eqn.ctx.manager:
-        return jax.make_jaxpr(compute)(*shapes)
-
-
-def call_instead(eqn: JaxprEquation, jaxpr: Jaxpr) -> JaxprEquation:
-    """Returns an equation with the operands and results of another that calls a jaxpr."""
-    return eqn.replace(primitive=primitives.closed_call_p, params={"call_jaxpr": jaxpr})
+    # Of the calls that jax knows only `jit` keeps its jaxpr when the program is traced again, and jax lowers a jaxpr
+    # once however often it is called.
+    with eqn.ctx.manager, jax.disable_jit(False):
+        (call,) = open_jaxpr(jax.make_jaxpr(jax.jit(compute))(*shapes)).eqns
+    return eqn.replace(primitive=call.primitive, params=call.params)
 
 
 def is_relu(eqn: JaxprEquation, value: Any) -> bool:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lockstep._cpu.lowerings.equations import Flow, call_instead, is_plain, is_relu, is_with_zero, trace_operands
+from lockstep._cpu.lowerings.equations import Flow, call_instead, is_plain, is_relu, is_with_zero
 from lockstep._engine.step.jaxprs import is_zero, open_jaxpr, variables, with_equations, writer_of
 from lockstep._types import Jaxpr, JaxprAtom, JaxprEquation
 
@@ -56,7 +56,7 @@ def _move(gradient: JaxprEquation, flow: Flow) -> dict[int, JaxprEquation | None
     changed: dict[int, JaxprEquation | None] = {id(gradient): None}
     if len(flow.readers_alone(last.invars[0])) == 1:
         changed[id(flow.writers[last.invars[0]])] = None
-    return changed | {id(last): call_instead(short, trace_operands(compute, short))}
+    return changed | {id(last): call_instead(short, compute)}
 
 
 def _pooled(operand: JaxprAtom, gradient: JaxprEquation, flow: Flow) -> Any:

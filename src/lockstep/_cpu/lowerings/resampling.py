@@ -32,7 +32,7 @@ from jax import lax
 from jax.extend.core import Literal, primitives
 from jax.scipy.ndimage import map_coordinates
 
-from lockstep._cpu.lowerings.equations import call_instead, is_plain, trace_operands
+from lockstep._cpu.lowerings.equations import call_instead, is_plain
 from lockstep._engine.step.jaxprs import (
     constants_of,
     evaluate_equation,
@@ -135,7 +135,7 @@ def _sample_pixels(eqn: JaxprEquation, producers: _Producers) -> JaxprEquation:
         return [lax.cond(is_simple, pixels, found.original, images, matrices, offset)]
 
     short = eqn.replace(invars=[eqn.invars[0], found.matrices, found.offset])
-    return call_instead(short, trace_operands(compute, short))
+    return call_instead(short, compute)
 
 
 def _transform(eqn: JaxprEquation, producers: _Producers) -> Transform | None:

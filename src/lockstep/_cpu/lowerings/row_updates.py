@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import primitives
 
-from lockstep._cpu.lowerings.equations import call_instead, is_plain, trace_operands
+from lockstep._cpu.lowerings.equations import call_instead, is_plain
 from lockstep._engine.step.jaxprs import (
     evaluate_equation,
     evaluate_inlined,
@@ -383,7 +383,7 @@ def _replace(body: Any, equations: Sequence[JaxprEquation], update: _Update) -> 
     """Returns the equations of a program with one in place of an update; `None` if it would need its own results."""
     gone, model = set(map(id, update.own)), update.own[0]
     wide = model.replace(invars=update.atoms, outvars=list(update.results))
-    made = call_instead(wide, trace_operands(update.compute, wide))
+    made = call_instead(wide, update.compute)
     return _in_order({*body.invars, *body.constvars}, [*(e for e in equations if id(e) not in gone), made])
 
 

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import primitives
 
-from lockstep._cpu.lowerings.equations import call_instead, is_plain, trace_operands
+from lockstep._cpu.lowerings.equations import call_instead, is_plain
 from lockstep._engine.step.jaxprs import (
     evaluate_equation,
     evaluate_jaxpr,
@@ -135,7 +135,7 @@ def _rewrite(eqn: JaxprEquation, known: Mapping[Any, _Deviations]) -> JaxprEquat
         return _evaluate(jaxpr, [*others[:place], value, *others[place:]], zero, jnp.zeros_like)
 
     short = eqn.replace(invars=[*own, *eqn.invars[:place], *eqn.invars[place + 1 :]])
-    return call_instead(short, trace_operands(compute, short))
+    return call_instead(short, compute)
 
 
 def _zero_sum(body: Any, place: int, axes: tuple[int, ...]) -> Any:

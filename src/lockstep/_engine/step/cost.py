@@ -22,6 +22,10 @@ from lockstep._types import Jaxpr
 _DISPATCH_SECONDS = 2e-4
 _SECONDS_PER_ARRAY = 1.5e-6
 _OVERHEAD = 0.02
+# The longest step that is put into a loop. Of longer ones only steps of many arrays would be, and a loop that carries
+# these takes XLA longer to compile than it saves in an hour: NASNetMobile's (2,616 arrays) 33 s, a single step 22 s,
+# and its steps are no faster (2-core EPYC, 120 ms both).
+_LONGEST_SECONDS = 0.05
 # Operations of products, those of convolutions, and array elements written, in a second: what a small machine of each
 # kind reaches. Only the order of magnitude of an estimate counts.
 _RATES = {"cpu": (2e11, 8e10, 4e9), "gpu": (2e13, 2e13, 2e11)}
@@ -32,7 +36,8 @@ _ITERATIONS = 8
 
 def pays(step_seconds: float, arrays: int) -> bool:
     """Returns whether a step is so short that several should run in one dispatch."""
-    return _OVERHEAD * step_seconds < _DISPATCH_SECONDS + _SECONDS_PER_ARRAY * arrays
+    dispatch_seconds = _DISPATCH_SECONDS + _SECONDS_PER_ARRAY * arrays
+    return step_seconds < _LONGEST_SECONDS and _OVERHEAD * step_seconds < dispatch_seconds
 
 
 def estimate_seconds(jaxpr: Jaxpr, platform: str) -> float:
