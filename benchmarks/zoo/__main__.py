@@ -2,7 +2,7 @@
 
 make bench-zoo                          all networks, some hours on two cores; writes benchmarks/results/zoo.*
 make bench-zoo NETWORKS="U-Net,GRU"     these, into the result that is there
-python benchmarks/zoo --networks U-Net --rounds 3 --no-start --sides lockstep,tensorflow
+python benchmarks/zoo --networks U-Net --rounds 3 --only fit --sides lockstep,tensorflow
 python benchmarks/zoo --workers 2,4     five networks on so many workers; writes benchmarks/results/zoo_workers.*
 python benchmarks/zoo --profile U-Net   where the time of its step goes
 """

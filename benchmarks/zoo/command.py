@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,10 @@ SIDES: Sequence[tuple[str, str, Environment]] = (
     (TENSORFLOW, "tensorflow", "tensorflow"),
     (KERAS, "keras_on_jax", "jax"),
 )
+_MEASURES: Mapping[str, dict[str, str]] = {
+    "fit": {RATE: "in `fit`", MEMORY: "at most"},
+    "start": {COLD: "first", WARM: "again"},
+}
 
 
 def main() -> None:
@@ -40,7 +44,7 @@ def main() -> None:
     if given.workers:
         return _of_workers(given, settings)
     path = together.result_path(given.output, device)
-    kept = json.loads(path.read_text())["networks"] if given.networks and path.exists() else {}
+    kept = json.loads(path.read_text())["networks"] if (given.networks or given.only) and path.exists() else {}
     result: dict[str, Any] = {
         "command": f"python benchmarks/zoo --together {given.together:g}"
         if given.together
@@ -58,10 +62,12 @@ def main() -> None:
         found = list(together.measure(names, sides, pythons, given.seconds, given.together))
         measured = [(name, _once(networks()[name], sides, found)) for name in names]
     else:
-        measured = ((name, _measure(networks()[name], sides, settings, given.start)) for name in names)
+        measured = (
+            (name, _measure(networks()[name], sides, settings, given.only, kept.get(name, {}))) for name in names
+        )
     for name, rounds in measured:
         # A run of some networks leaves the figures of the others, which may be another machine's.
-        result["networks"][name] = {**rounds, "machine": processor() if device == "cpu" else device}
+        result["networks"][name] = {"machine": processor() if device == "cpu" else device, **rounds}
         path.write_text(json.dumps(result, indent=1) + "\n")
         path.with_suffix(".md").write_text(page.markdown(result))
     plots.draw("zoo", path, pythons.plot)
@@ -86,17 +92,36 @@ def _of_workers(given: argparse.Namespace, settings: Settings) -> None:
 
 
 def _measure(
-    network: Network, sides: Sequence[tuple[str, str, Environment]], settings: Settings, with_start: bool
+    network: Network,
+    sides: Sequence[tuple[str, str, Environment]],
+    settings: Settings,
+    only: str,
+    former: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Returns every round of these sides: their names, words of the command line, and environments."""
-    measures = {"fit": {RATE: "in `fit`", MEMORY: "at most"}, "start": {COLD: "first", WARM: "again"}}
-    cases = [_case(network, sides, function, metrics) for function, metrics in measures.items()]
-    done = [report.as_json(run(case, settings)) for case in cases[: 2 if with_start else 1]]
-    measured = {name: {"rounds": [], "failure": ""} for name, _, _ in sides}
+    """Returns every round of these sides: their names, words of the command line, and environments.
+
+    What is not measured, by `only`, is what it was in `former`.
+    """
+    measures = {function: metrics for function, metrics in _MEASURES.items() if only in ("", function)}
+    done = [
+        report.as_json(run(_case(network, sides, function, metrics), settings))
+        for function, metrics in measures.items()
+    ]
+    new = {metric for metrics in measures.values() for metric in metrics}
+    measured = {name: {"rounds": _without(new, former, name), "failure": ""} for name, _, _ in sides}
     for side in (side for case in done for side in case["sides"]):
         measured[side["name"]]["rounds"] += side["rounds"]
         measured[side["name"]]["failure"] = measured[side["name"]]["failure"] or side["failure"]
-    return _entry(network, measured)
+    entry = _entry(network, {**former.get("sides", {}), **measured} if only else measured)
+    # The day and the machine are those of the rates.
+    return {**entry, **{name: former[name] for name in ("date", "machine") if only == "start" and name in former}}
+
+
+def _without(metrics: Collection[str], former: Mapping[str, Any], side: str) -> list[dict[str, float]]:
+    """Returns a side's former rounds of other metrics; none where all are measured."""
+    rounds: list[dict[str, float]] = former.get("sides", {}).get(side, {}).get("rounds", [])
+    others = [{name: value for name, value in each.items() if name not in metrics} for each in rounds]
+    return [each for each in others if each]
 
 
 def _once(
@@ -135,7 +160,7 @@ def _arguments() -> argparse.Namespace:
     add("--rounds", type=int, default=3, help="how often each side runs (default: 3)")
     add("--seconds", type=float, default=6.0, help="how long each measures (default: 6)")
     add("--sides", type=_side_names, default=[side for _, side, _ in SIDES], help="names, with commas (default: all)")
-    add("--no-start", dest="start", action="store_false", help="leave out seconds to the first step")
+    add("--only", choices=_MEASURES, default="", help="measure `fit` or the first step, and keep the other's figures")
     add("--together", type=float, default=0.0, metavar="MINUTES", help="compile all at once, measure one by one")
     add("--workers", type=_counts, default=[], help="so many workers of this machine, such as 2,4: zoo_workers.*")
     add("--epochs", type=int, default=4, help="how long each measures with --workers (default: 4)")

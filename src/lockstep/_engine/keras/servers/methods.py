@@ -130,15 +130,7 @@ def fit(
                 EpochDriver(steps, state, program, feed, called, runtime, log_directory(callbacks)).run()
             break
         except Superseded as lost:
-            # ---- A server has lost its state: all go back to the last backup, or to the beginning ----
-            if training.cut_directory is None:
-                raise PeerError(
-                    f"{lost}: what it held is lost, and there is no backup to go back to. Pass "
-                    "BackupAndRestore with a directory that all tasks reach."
-                ) from lost
-            _log.warning("%s. Training goes back to the last backup.", lost)
-            training.give_up()
-            begins_from = training.restore_from
+            begins_from = _give_up(training, lost)
             random_state.restore(random)
             source = data()
         finally:
@@ -146,10 +138,27 @@ def fit(
     training.materialize()
     if backup is not None and getattr(backup, "delete_checkpoint", False):
         training.remove_cuts()
+    _end_with_history(call, model)
+    return model.history
+
+
+def _give_up(training: ChiefTraining, lost: Superseded) -> str | None:
+    """Ends training whose state a server has lost; returns the backup that the next one begins from, if any."""
+    if training.cut_directory is None:
+        raise PeerError(
+            f"{lost}: what it held is lost, and there is no backup to go back to. Pass "
+            "BackupAndRestore with a directory that all tasks reach."
+        ) from lost
+    _log.warning("%s. Training goes back to the last backup.", lost)
+    training.give_up()
+    return training.restore_from
+
+
+def _end_with_history(call: ChiefCall, model: Any) -> None:
+    """Has all tasks return the chief's history."""
     arrays: dict[str, Any] = results.arrays_of(model)
     history = {"history": model.history.history, "epoch": model.history.epoch}
     call.end(pack(history, "history", arrays), arrays)
-    return model.history
 
 
 def evaluate(
