@@ -44,7 +44,8 @@ def main() -> None:
     if given.workers:
         return _of_workers(given, settings)
     path = together.result_path(given.output, device)
-    kept = json.loads(path.read_text())["networks"] if (given.networks or given.only) and path.exists() else {}
+    former = json.loads(path.read_text()) if (given.networks or given.only) and path.exists() else {}
+    kept = former.get("networks", {})
     result: dict[str, Any] = {
         "command": f"python benchmarks/zoo --together {given.together:g}"
         if given.together
@@ -52,7 +53,7 @@ def main() -> None:
         "date": now(),
         "machine": {**machine(), **({} if device == "cpu" else {"device": device})},
         "rounds": 1 if given.together else given.rounds,
-        "versions": versions(pythons),
+        "versions": {**former.get("versions", {}), **versions(pythons)},
         "networks": kept,
     }
     given.output.mkdir(parents=True, exist_ok=True)

@@ -22,9 +22,9 @@ from lockstep._types import Jaxpr
 _DISPATCH_SECONDS = 2e-4
 _SECONDS_PER_ARRAY = 1.5e-6
 _OVERHEAD = 0.02
-# The longest step that is put into a loop. Of longer ones only steps of many arrays would be, and a loop that carries
-# these takes XLA longer to compile than it saves in an hour: NASNetMobile's (2,616 arrays) 33 s, a single step 22 s,
-# and its steps are no faster (2-core EPYC, 120 ms both).
+# The longest step that is put into a loop. Of longer ones only steps of thousands of arrays would be, whose loop XLA
+# takes long to compile: NASNetMobile's first step (2,616 arrays) came after 60 s, alone after 49, and its steps were no
+# faster (2-core EPYC, 120 ms both).
 _LONGEST_SECONDS = 0.05
 # Operations of products, those of convolutions, and array elements written, in a second: what a small machine of each
 # kind reaches. Only the order of magnitude of an estimate counts.
