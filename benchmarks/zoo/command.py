@@ -115,7 +115,7 @@ def _measure(
         measured[side["name"]]["failure"] = measured[side["name"]]["failure"] or side["failure"]
     entry = _entry(network, {**former.get("sides", {}), **measured} if only else measured)
     # The day and the machine are those of the rates.
-    return {**entry, **{name: former[name] for name in ("date", "machine") if only == "start" and name in former}}
+    return {**entry, **{name: former.get(name, "") for name in ("date", "machine") if only == "start" and former}}
 
 
 def _without(metrics: Collection[str], former: Mapping[str, Any], side: str) -> list[dict[str, float]]:
