@@ -63,8 +63,9 @@ def main() -> None:
         found = list(together.measure(names, sides, pythons, given.seconds, given.together))
         measured = [(name, _once(networks()[name], sides, found)) for name in names]
     else:
+        formers = kept if given.only else {}
         measured = (
-            (name, _measure(networks()[name], sides, settings, given.only, kept.get(name, {}))) for name in names
+            (name, _measure(networks()[name], sides, settings, given.only, formers.get(name, {}))) for name in names
         )
     for name, rounds in measured:
         # A run of some networks leaves the figures of the others, which may be another machine's.
@@ -101,7 +102,7 @@ def _measure(
 ) -> dict[str, Any]:
     """Returns every round of these sides: their names, words of the command line, and environments.
 
-    What is not measured, by `only`, is what it was in `former`.
+    What is not measured, because of `only`, is what it was in `former`.
     """
     measures = {function: metrics for function, metrics in _MEASURES.items() if only in ("", function)}
     done = [
@@ -113,13 +114,15 @@ def _measure(
     for side in (side for case in done for side in case["sides"]):
         measured[side["name"]]["rounds"] += side["rounds"]
         measured[side["name"]]["failure"] = measured[side["name"]]["failure"] or side["failure"]
-    entry = _entry(network, {**former.get("sides", {}), **measured} if only else measured)
+    entry = _entry(network, {**former.get("sides", {}), **measured})
     # The day and the machine are those of the rates.
-    return {**entry, **{name: former.get(name, "") for name in ("date", "machine") if only == "start" and former}}
+    if only == "start" and former:
+        entry |= {name: former.get(name, "") for name in ("date", "machine")}
+    return entry
 
 
 def _without(metrics: Collection[str], former: Mapping[str, Any], side: str) -> list[dict[str, float]]:
-    """Returns a side's former rounds of other metrics; none where all are measured."""
+    """Returns a side's former rounds without these metrics."""
     rounds: list[dict[str, float]] = former.get("sides", {}).get(side, {}).get("rounds", [])
     others = [{name: value for name, value in each.items() if name not in metrics} for each in rounds]
     return [each for each in others if each]
