@@ -12,7 +12,7 @@ import numpy as np
 from jax.extend import core
 
 from lockstep._engine.step.jaxprs import LOOPS, called_jaxpr, close_jaxpr
-from lockstep._types import Jaxpr
+from lockstep._types import Element, Jaxpr
 from lockstep.errors import ArgumentError
 
 # jax.numpy's functions, whose second argument divides: JAX records a call by this name. Of JAX's own primitives only
@@ -100,18 +100,22 @@ class raise_on_zero_division(np.errstate):
     """A context manager in which numpy raises an error where an integer is divided by 0.
 
     numpy tells of a division by 0 by the name of the function alone. Only `floor_divide` and `divmod` give no hint of
-    the type; then it counts whether the leaves of the element that is computed with have integers.
+    the type; then it counts whether the element that is computed with has integers.
     """
 
-    def __init__(self, leaves: Sequence[Any]) -> None:
-        self._has_integers = any(getattr(leaf, "dtype", np.dtype(object)).kind in "iu" for leaf in leaves)
+    def __init__(self, element: Element) -> None:
+        self._element = element
         self._is_silent = np.geterr()["divide"] == "ignore"
         super().__init__(divide="log", call=self)
 
     def write(self, message: str) -> None:
         """Raises the error, or gives numpy's own warning."""
         name = message.split()[-1]
-        if name in ("remainder", "fmod") or (name in ("floor_divide", "divmod") and self._has_integers):
+        if name in ("remainder", "fmod") or (name in ("floor_divide", "divmod") and _has_integers(self._element)):
             raise division_error()
         if not self._is_silent:
             warnings.warn(message.removeprefix("Warning: ").strip(), RuntimeWarning, stacklevel=2)
+
+
+def _has_integers(element: Element) -> bool:
+    return any(getattr(leaf, "dtype", np.dtype(object)).kind in "iu" for leaf in jax.tree.leaves(element))

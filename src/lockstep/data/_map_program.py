@@ -6,9 +6,8 @@ Also the errors of users' functions by kind, and `numpy_function`, which keeps a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -174,42 +173,44 @@ class MapProgram:
             return results
         builder = _columns.ColumnsBuilder(_columns.length(columns))
         for i, element in enumerate(_columns.elements(columns)):
-            result = self._result_at(element, describe(i))
-            with self._structure_errors():
+            result = self._result_at(element, partial(describe, i))
+            try:
                 builder.add(result)
-        with self._structure_errors():
+            except ValueError as error:
+                raise self._structure_error(error) from error
+        try:
             return builder.columns()
+        except ValueError as error:
+            raise self._structure_error(error) from error
 
-    def at(self, element: Element, where: str) -> Any:
-        """Calls the function for one element; `where` says where it comes from, if it fails."""
+    def at(self, element: Element, describe: Callable[[], str]) -> Any:
+        """Calls the function for one element; `describe` says where it comes from, if it fails."""
         # It may return the same array again for the next element, or one that the program goes on with.
-        return _structure.copy_arrays(self._result_at(element, where))
+        return _structure.copy_arrays(self._result_at(element, describe))
 
-    def _result_at(self, element: Element, where: str) -> Any:
+    def _result_at(self, element: Element, describe: Callable[[], str]) -> Any:
         """Calls the function; returns the result in its own arrays, which are to be copied."""
         try:
             # numpy warns and returns 0 where TensorFlow raises.
-            with _division.raise_on_zero_division(jax.tree.leaves(element)):
+            with _division.raise_on_zero_division(element):
                 result = _structure.normalize(_structure.call(self.function, _structure.copy_arrays(element)))
-            return self._cast_to_jax_types(element, result, where)
+            return self._cast_to_jax_types(element, result, describe)
         except Exception as error:
-            raise self._wrap_error(error, where) from error
+            raise self._wrap_error(error, describe()) from error
 
     def columns(self, results: list[Any]) -> Columns:
         """Returns results of the function as columns."""
-        with self._structure_errors():
-            return _columns.stack(results)
-
-    @contextmanager
-    def _structure_errors(self) -> Generator[None]:
-        """Raises `InputError`, with the function's name, for the `ValueError` of elements that differ in structure."""
         try:
-            yield
+            return _columns.stack(results)
         except ValueError as error:
-            raise InputError(
-                f"The function {_structure.name_of(self.function)} must return the same structure for every element. "
-                f"{error}. Return the same tuples and dict keys each time."
-            ) from error
+            raise self._structure_error(error) from error
+
+    def _structure_error(self, error: ValueError) -> InputError:
+        """Returns the error to raise for elements that differ in structure."""
+        return InputError(
+            f"The function {_structure.name_of(self.function)} must return the same structure for every element. "
+            f"{error}. Return the same tuples and dict keys each time."
+        )
 
     def _wrap_error(self, error: Exception, where: str) -> Exception:
         return wrap_error(error, f"The function {_structure.name_of(self.function)} failed at {where}")
@@ -224,14 +225,13 @@ class MapProgram:
                     "as they are, compute with them before they enter the dataset, or set JAX_ENABLE_X64=1."
                 )
 
-    def _cast_to_jax_types(self, element: Element, result: PyTree, where: str) -> Any:
+    def _cast_to_jax_types(self, element: Element, result: PyTree, describe: Callable[[], str]) -> Any:
         """Casts a result that numpy computed to the dtypes that JAX would have given it."""
         leaves, structure = jax.tree.flatten(result)
         arguments = jax.tree.leaves(element)
+        values = (*leaves, *arguments)
         # No wide dtype anywhere: numpy and JAX agree, and tracing would only cost time.
-        if any(kind_of(leaf) for leaf in (*leaves, *arguments)) or not any(
-            getattr(leaf, "dtype", None) in _NUMPYS for leaf in (*leaves, *arguments)
-        ):
+        if _NUMPYS.isdisjoint([getattr(value, "dtype", None) for value in values]) or any(map(kind_of, values)):
             return result
         try:
             traced = self._trace_for(element)
@@ -241,7 +241,7 @@ class MapProgram:
         # stay.
         if traced is None or traced.structure != structure:
             return result
-        self._check_width(traced, [np.asarray(leaf)[None] for leaf in arguments], lambda _: where)
+        self._check_width(traced, [np.asarray(leaf)[None] for leaf in arguments], lambda _: describe())
         return structure.unflatten(
             [
                 leaf if source is not None else leaf.astype(spec.dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -107,7 +108,7 @@ class _OrderedMapCursor:
             if isinstance(elements[i], FailedElement):
                 return elements[i]
             try:
-                return self._program.at(elements[i], _where(block, i))
+                return self._program.at(elements[i], partial(_where, block, i))
             except Exception as error:
                 return FailedElement(error)
 
@@ -270,7 +271,7 @@ class _ScanCursor:
 
     def _step(self, element: Element) -> Any:
         # As in `map`: TensorFlow raises where numpy warns.
-        with _division.raise_on_zero_division(jax.tree.leaves((self._carried, element))):
+        with _division.raise_on_zero_division((self._carried, element)):
             result = self._function(*unpack(_structure.copy_arrays((self._carried, element))))
         if not isinstance(result, tuple) or len(result) != 2:
             raise InputError(
