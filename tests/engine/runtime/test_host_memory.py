@@ -1,7 +1,8 @@
-"""Memory that malloc holds free goes back to the system."""
+"""Memory that malloc holds free goes back to the system, and its pieces out of malloc's lists."""
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from lockstep._engine.runtime import host_memory
 from lockstep._engine.runtime.host_memory import release_free_memory
+from lockstep._launch.task import malloc_settings
 
 _PROGRAM = """
 import ctypes
@@ -34,17 +36,70 @@ release_free_memory()
 print(before - megabytes())
 """
 
+_PIECES = """
+import ctypes
+from lockstep._engine.runtime.host_memory import hold_fragments, release_fragments
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another malloc")
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+
+# Those with odd numbers stay, and keep the others from becoming one.
+blocks = [libc.malloc(size + 16 * i) for i in range(300) for size in (40_000, 2_000, 70_000, 2_000, 600_000, 2_000)]
+pieces = set(blocks[::2])
+for block in pieces:
+    libc.free(block)
+
+
+def count():
+    # Of some blocks, those that lie where a piece begins.
+    found = [libc.malloc(70_000 + 16 * i) for i in range(300)]
+    for block in found:
+        libc.free(block)
+    return len(pieces.intersection(found))
+
+
+before = count()
+hold_fragments()
+held = count()
+release_fragments()
+print(before, held, count())
+"""
+_NEEDS_GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another malloc")
+
+
+def _run(program: str, variables: dict[str, str]) -> list[float]:
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **variables})
+    return [float(number) for number in done.stdout.split()]
+
+
+@_NEEDS_GLIBC
 def test_what_is_free_goes_back() -> None:
-    command = [sys.executable, "-c", _PROGRAM]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert float(done.stdout) > 200
+    (released,) = _run(_PROGRAM, {})
+    assert released > 200
+
+
+@_NEEDS_GLIBC
+def test_pieces_are_held_until_they_are_released() -> None:
+    before, held, after = _run(_PIECES, malloc_settings({}))
+    # Some of the blocks find room elsewhere, in what the imports have left.
+    assert before > 250
+    assert held == 0
+    assert after > 250
+
+
+@_NEEDS_GLIBC
+def test_pieces_are_left_to_a_malloc_that_gives_memory_back() -> None:
+    before, held, after = _run(_PIECES, {"GLIBC_TUNABLES": ""})
+    assert before == held == after
 
 
 def test_any_platform_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    host_memory._trim.cache_clear()
+    host_memory._function.cache_clear()
     monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.mmap_max=0")
     release_free_memory()
-    assert host_memory._trim() is None
-    host_memory._trim.cache_clear()
+    host_memory.hold_fragments()
+    host_memory.release_fragments()
+    assert host_memory._function("malloc") is None
+    host_memory._function.cache_clear()

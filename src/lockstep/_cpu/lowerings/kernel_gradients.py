@@ -192,9 +192,10 @@ def pointwise_kernel_gradient(convolution: Convolution) -> Compute | None:
         shape = (examples, *convolution.window, inputs)
         image = tap_slice(image, (0,) * (rank + 2), (1, *convolution.rhs_dilation, 1), shape)
         gradient = lax.transpose(rhs, (rank, *range(rank), rank + 1))
-        operands = image.reshape(-1, inputs), gradient.reshape(-1, convolution.rhs[-1])
+        operands = gradient.reshape(-1, convolution.rhs[-1]), image.reshape(-1, inputs)
+        # In this order, as a dense layer's gradient: `products` knows for which sizes XLA should keep it.
         product = lax.dot_general(*operands, (((0,), (0,)), ((), ())), precision=convolution.precision)
-        return product.reshape(convolution.out)
+        return product.T.reshape(convolution.out)
 
     return compute
 
