@@ -109,7 +109,7 @@ CASES = [
         bars=[
             _bar("cold", _COLD, 2.0, 5.0),
             _bar("warm", _WARM, 2.0, 5.0),
-            _bar("JPEG", _JPEG, 1.0),
+            _bar("JPEG", _JPEG, 1.1),
             _bar("TFRecord", _RECORDS, 0.5),
         ],
     )
