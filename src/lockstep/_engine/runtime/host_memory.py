@@ -20,6 +20,9 @@ _HEADER = 16
 _RUN = 3
 # Of each size; a MobileNetV2's step takes 9,000.
 _MOST_BLOCKS = 50_000
+# A program that comes out of the cache leaves a few hundred. They are quick to search, and without them small blocks
+# would lie in the way of a step's large one, which then takes new memory.
+_FEW_BLOCKS = 2_000
 
 _held: list[int] = []
 _lock = Lock()
@@ -42,9 +45,13 @@ def hold_fragments() -> None:
         return  # Then malloc maps larger blocks by themselves, and threads have lists of their own.
     malloc, free = _function("malloc"), _function("free")
     if malloc and free:
-        with _lock:
-            for size in _SIZES:
-                _held.extend(_allocate_pieces(size, malloc, free))
+        blocks = [block for size in _SIZES for block in _allocate_pieces(size, malloc, free)]
+        if len(blocks) > _FEW_BLOCKS:
+            with _lock:
+                _held.extend(blocks)
+        else:
+            for block in blocks:
+                free(block)
 
 
 def release_fragments() -> None:
