@@ -167,7 +167,7 @@ def test_a_step_that_changes_what_its_state_looks_like_runs_alone() -> None:
 def test_memory_is_given_back_when_a_large_program_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     released: list[int] = []
     monkeypatch.setattr(compiler, "_LONG_SECONDS", 0.0)
-    monkeypatch.setattr(compiler.host_memory, "release_free_memory", lambda: released.append(1))
+    monkeypatch.setattr(compiler, "release_free_memory", lambda: released.append(1))
     program = StepProgram(lambda state, batch: ({}, state + batch.sum()), Replicas(Runtime(), jax.devices()[:1]))
     state = program.place_state(jnp.zeros(()))
     counts: list[int] = []

@@ -1,6 +1,6 @@
 """Memory that glibc's malloc holds free in this process: most of it is what compiling a large program leaves.
 
-`release_free_memory` gives its pages back to the system. `hold_fragments` keeps malloc from searching its pieces.
+Its pages go back to the system, and malloc is kept from searching its pieces.
 """
 
 from __future__ import annotations
@@ -29,9 +29,12 @@ _lock = Lock()
 
 
 def release_free_memory() -> None:
-    """Gives memory that malloc holds free back to the system, where that is glibc's malloc."""
+    """Gives memory that malloc holds free back to the system, where that is glibc's malloc, and holds its pieces."""
     if trim := _function("malloc_trim"):
+        # Those of an earlier compilation first: what lay between them may be free by now.
+        release_fragments()
         trim(0)
+        hold_fragments()
 
 
 def hold_fragments() -> None:
@@ -46,16 +49,14 @@ def hold_fragments() -> None:
     malloc, free = _function("malloc"), _function("free")
     if malloc and free:
         blocks = [block for size in _SIZES for block in _allocate_pieces(size, malloc, free)]
-        if len(blocks) > _FEW_BLOCKS:
-            with _lock:
-                _held.extend(blocks)
-        else:
-            for block in blocks:
-                free(block)
+        with _lock:
+            _held.extend(blocks)
+        if len(blocks) <= _FEW_BLOCKS:
+            release_fragments()
 
 
 def release_fragments() -> None:
-    """Frees what `hold_fragments` holds, for what needs much memory in small blocks: another compilation."""
+    """Frees what `hold_fragments` holds."""
     free = _function("free")
     with _lock:
         while free and _held:

@@ -19,7 +19,7 @@ from jax import lax
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import PartitionSpec
 
-from lockstep._engine.runtime import host_memory
+from lockstep._engine.runtime.host_memory import release_free_memory
 from lockstep._engine.step import backends
 from lockstep._engine.step.batches import Split
 from lockstep._engine.step.placement import local_copy
@@ -104,7 +104,6 @@ class JittedFunction:
         @wraps(function)
         def traced(*arguments: Any) -> Any:
             self._has_traced = True
-            host_memory.release_fragments()
             return function(*arguments)
 
         self._jitted = jax.jit(traced, **options)
@@ -116,8 +115,7 @@ class JittedFunction:
         if self._has_traced:
             self._has_traced = False
             if time.monotonic() - began > _LONG_SECONDS:
-                host_memory.release_free_memory()
-                host_memory.hold_fragments()
+                release_free_memory()
         return results
 
     def lower(self, *arguments: Any) -> jax.stages.Lowered:
