@@ -7,6 +7,7 @@ is the one that they wait for.
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 import threading
@@ -121,8 +122,16 @@ def stacks(progress: Progress) -> str:
 
 
 def _stack(thread: int) -> str:
-    # The only way to another thread's stack without a signal.
-    frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
+    # A garbage collection within the call below that frees a `threading.local` waits for the lock that the call itself
+    # holds, for ever (python/cpython#106883).
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        # The only way to another thread's stack without a signal.
+        frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
+    finally:
+        if was_enabled:
+            gc.enable()
     if frame is None:
         return "  (it has ended)\n"
     return "".join(traceback.format_list(traceback.extract_stack(frame)[-_FRAMES:]))
