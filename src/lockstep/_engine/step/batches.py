@@ -198,7 +198,7 @@ class StepsPerExecutionTuner:
 
     Attributes:
         max_steps: How many steps the next dispatch may run.
-        is_slow: Whether the last dispatch took so long that Python's part of it is nothing, as that of a compilation.
+        is_slow: Whether the last dispatch took so long that Python's part of it is nothing.
     """
 
     def __init__(self, is_alone: bool = True) -> None:
@@ -206,8 +206,7 @@ class StepsPerExecutionTuner:
         # exchange before or after the loop.
         self._follows_clock = is_alone
         self.max_steps = 1 if is_alone else _MOST_STEPS_TOGETHER
-        # Until one has been timed: the first compiles.
-        self.is_slow = True
+        self.is_slow = False
 
     def record(self, steps: int, seconds: float, is_loop: bool = True) -> None:
         """Notes how long a dispatch of so many steps took, and whether its program could have run more of them."""
