@@ -83,7 +83,7 @@ def call(function: Callable[..., Any], element: Element) -> Any:
 
 def copy_arrays(element: Element) -> Any:
     """Returns new containers and arrays, for a function that changes its arguments."""
-    # jax.tree.map takes 3 times as long, and this is called for each element of a map function.
+    # jax.tree.map takes 1.3 to 2.8 times as long, and this is called for each element of a map function.
     leaves, structure = jax.tree.flatten(element)
     return structure.unflatten([leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves])
 

@@ -48,7 +48,7 @@ def _sum_over_rows(lhs: Aval, rhs: Aval, count: int, options: dict[str, Any]) ->
     rows = math.prod(lhs.shape[:count])
     columns, others = math.prod(lhs.shape[count:]), math.prod(rhs.shape[count:])
     if count == 1:
-        is_wide = others >= _WIDE * columns or others > columns < _NARROW
+        is_wide = others >= _WIDE * columns or columns < min(others, _NARROW)
         is_long = rows >= _MANY_ROWS and columns * others <= _MOST_RESULTS_PER_ROW * rows
         return ISOLATE_ORIGINAL if is_wide and is_long and lhs.dtype == "float32" else None
 
