@@ -9,6 +9,7 @@ in C++ and called through ctypes, so that nothing is compiled here.
     pieces       divides a call among threads
     plan         the primitives of a call
     operation    a call that has been prepared
+    threads      compute its pieces
     memory       what calls need besides their operands
     custom_call  the target that XLA's programs call
 

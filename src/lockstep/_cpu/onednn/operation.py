@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from lockstep._cpu.onednn.calls import Call
@@ -12,6 +10,7 @@ from lockstep._cpu.onednn.library import Argument, Handle, Library
 from lockstep._cpu.onednn.memory import Arena
 from lockstep._cpu.onednn.pieces import MOST_PIECES, divide
 from lockstep._cpu.onednn.plan import Step, plan
+from lockstep._cpu.onednn.threads import threads
 from lockstep._engine.runtime.buffers import align_size
 from lockstep._engine.runtime.local_devices import usable_cores
 
@@ -58,7 +57,8 @@ class Operation:
 
     def _compute(self, context: _Context) -> None:
         first, *others = context.pieces
-        given = [_pool().submit(self._execute, *piece) for piece in others]
+        executors = threads().beside_caller(len(others))
+        given = [executor.submit(self._execute, *piece) for executor, piece in zip(executors, others, strict=True)]
         self._execute(*first)
         for future, piece in zip(given, others, strict=True):
             # What no thread has begun yet is done here.
@@ -91,8 +91,3 @@ class _Context:
             arguments = [Argument(number, self.memory[array]) for number, array in step.arguments.items()]
             bound.append((step.primitive, (Argument * len(arguments))(*arguments)))
         return bound
-
-
-@functools.cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(MOST_PIECES - 1, "lockstep-onednn")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 
 from lockstep._engine.runtime import local_devices
 from lockstep._engine.runtime.environment import env_flag
@@ -29,11 +30,24 @@ def bind_to_part(number: int, count: int) -> None:
         ArgumentError: If `LOCKSTEP_BIND_CORES` is neither 0 nor 1.
     """
     cores = os.cpu_count() or 1
-    is_wanted = env_flag(VARIABLE, "binds workers of one machine to cores of their own")
-    if count < 2 or cores % count or not is_wanted or local_devices.gpu_count():
+    if count < 2 or cores % count or not is_enabled() or local_devices.gpu_count():
         return
     if not hasattr(os, "sched_getaffinity") or local_devices.bound_cores() < cores:
         return
     own = sorted(os.sched_getaffinity(0))[number * cores // count : (number + 1) * cores // count]
+    _bind(own)
+
+
+def bind_thread(core: int) -> None:
+    """Binds this thread to a core."""
+    _bind([core])
+
+
+def is_enabled() -> bool:
+    """Returns whether threads may be bound; raises `ArgumentError` if `LOCKSTEP_BIND_CORES` is neither 0 nor 1."""
+    return env_flag(VARIABLE, "binds workers of one machine, and threads of oneDNN, to cores of their own")
+
+
+def _bind(cores: Iterable[int]) -> None:
     with contextlib.suppress(OSError):  # A sandbox that forbids it.
-        os.sched_setaffinity(0, own)
+        os.sched_setaffinity(0, cores)
