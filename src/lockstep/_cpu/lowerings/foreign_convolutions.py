@@ -24,10 +24,10 @@ from lockstep._cpu.onednn.library import computes, has_avx512
 # kernels of 3x3 0.09 ms and 0.18. With groups XLA is slower: 8x6x6x960, one kernel of 3x3 for each, 0.38 and 0.21; and
 # so are sums of shifted pictures (`depthwise`): 8x3x3x176 of 3x3 0.02 and 0.02, its input's gradient 0.06 and 0.02.
 _LEAST_PRODUCTS, _LEAST_GROUPED_PRODUCTS, _LEAST_DEPTHWISE_PRODUCTS = 5_000_000, 1_000_000, 50_000
-# Of float32, where XLA's kernels are good: 8x32x32x16 with 16 kernels of 3x3 0.71 ms and 0.97 forward, 0.73 and 0.96
-# for the input's gradient, 1.09 and 1.12 for the kernel's; 8x14x14x32 with 128 2.6 and 2.3. Calls that XLA starts at
-# once, as those of a ConvLSTM's gates, wait for each other's Python: its step 294 ms, 234 without them (2-core EPYC
-# with AVX2).
+# Of float32, where XLA's kernels are good, without AVX-512: 8x32x32x16 with 16 kernels of 3x3 0.71 ms and 0.97 forward,
+# 0.73 and 0.96 for the input's gradient, 1.09 and 1.12 for the kernel's; 8x14x14x32 with 128 2.6 and 2.3 (2-core EPYC
+# with AVX2). With AVX-512 the first three are 0.24 and 0.17, 0.24 and 0.17, 0.37 and 0.15; 4x32x32x16, half of that,
+# 0.13 and 0.10, 0.14 and 0.10, 0.33 and 0.09.
 _LEAST_OF_GOOD_KERNELS = 25_000_000
 # Places in each dimension of a kernel of one channel whose gradient oneDNN has a kernel of its own for (jit_dw).
 _MOST_DEPTHWISE_TAPS = 3
@@ -121,7 +121,8 @@ def _is_suitable(convolution: Convolution) -> bool:
 
 def _least_products(convolution: Convolution) -> int:
     if convolution.feature_groups == convolution.batch_groups == 1:
-        return _LEAST_OF_GOOD_KERNELS if _is_good_for_xla(convolution) else _LEAST_PRODUCTS
+        is_good = _is_good_for_xla(convolution) and not has_avx512()
+        return _LEAST_OF_GOOD_KERNELS if is_good else _LEAST_PRODUCTS
     # The batch of a kernel's gradient are the input's channels.
     inputs = convolution.lhs[0] // convolution.batch_groups if _is_of_kernel(convolution) else convolution.rhs[-2]
     return _LEAST_DEPTHWISE_PRODUCTS if inputs == 1 else _LEAST_GROUPED_PRODUCTS

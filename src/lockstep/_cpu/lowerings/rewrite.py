@@ -32,6 +32,7 @@ from lockstep._cpu.lowerings.kernel_gradients import (
     pointwise_kernel_gradient,
     transposed_kernel_gradient,
 )
+from lockstep._cpu.lowerings.loop_outputs import loop_outputs
 from lockstep._cpu.lowerings.loop_products import loop_products
 from lockstep._cpu.lowerings.pooled_relus import move_relu_gradients
 from lockstep._cpu.lowerings.pooling import max_gradient, window_max, window_sum
@@ -84,6 +85,11 @@ def local_product_rule(lhs: Aval, rhs: Aval, **params: Any) -> Any:
     return foreign_product(lhs, rhs, **params) or product(lhs, rhs, **params)
 
 
+def local_loop_rule(*operands: Any, **params: Any) -> Any:
+    """Rule: a `scan` on one device, whose outputs may come from a custom call, too."""
+    return loop_products(*operands, **params) or loop_outputs(*operands, **params)
+
+
 def _ask(
     rules: Sequence[Callable[[Convolution], Compute | None]], lhs: Aval, rhs: Aval, params: Mapping[str, Any]
 ) -> Callable[..., Any] | None:
@@ -107,8 +113,9 @@ RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
 }
 
 # Of what runs on one device. XLA cannot divide a custom call: it would have each device compute all of it.
-LOCAL_RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
-    **RULES,
+LOCAL_RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {**RULES, primitives.scan_p: local_loop_rule}
+LIBRARY_RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
+    **LOCAL_RULES,
     lax.conv_general_dilated_p: local_convolution_rule,
     lax.dot_general_p: local_product_rule,
 }
@@ -128,7 +135,7 @@ def rewrite(jaxpr: Jaxpr, is_divided: bool = False, has_library: bool = False) -
         is_divided: Whether XLA divides it between devices, as far as it is not in a `shard_map`.
         has_library: Whether oneDNN is there.
     """
-    local = _Rewriter(LOCAL_RULES, LIBRARY_PASSES) if has_library else _Rewriter(RULES, LOCAL_PASSES)
+    local = _Rewriter(LIBRARY_RULES, LIBRARY_PASSES) if has_library else _Rewriter(LOCAL_RULES, LOCAL_PASSES)
     return (_Rewriter(RULES, PASSES, local) if is_divided else local).rewrite(jaxpr)
 
 
