@@ -149,6 +149,15 @@ def _ordinary() -> Iterator[Layer]:
     for batch in (1, 32, 128):
         yield Layer(batch, 14, 64, 64, 3)
         yield Layer(batch, 14, 64, 256, 1)
+    # About as few products as oneDNN takes.
+    for batch, size, channels, outputs in (
+        (8, 32, 16, 16),
+        (32, 16, 16, 16),
+        (1, 64, 16, 16),
+        (4, 16, 32, 32),
+        (8, 28, 16, 8),
+    ):
+        yield Layer(batch, size, channels, outputs, 3)
     yield Layer(4, 28, 64, 64, 3, dilation=2)
     yield Layer(4, 28, 64, 64, 3, groups=4)
     yield Layer(64, 14, 16, 32, 5, padding="VALID")
