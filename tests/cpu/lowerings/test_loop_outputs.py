@@ -1,4 +1,4 @@
-"""What a loop stacks is written into arrays that were not filled before, and the numbers stay XLA's."""
+"""Checks loops that write what they stack into arrays nobody has filled: the numbers stay XLA's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LARGE = random((8, 512, 512), "float32", 0)
 
 
 def loop(x: Any, reverse: bool = False, unroll: int = 1) -> Any:
-    """Stacks what is carried, what is read, a number, and another type."""
+    """Scans rows; stacks what is carried, what is read, a number, and another type."""
 
     def cell(state: Any, row: Any) -> Any:
         state = jnp.sin(state + row)
@@ -28,7 +28,7 @@ def loop(x: Any, reverse: bool = False, unroll: int = 1) -> Any:
 
 
 def gradient(x: Any) -> Any:
-    """Of what is stacked: the loop saves what each round needs on the way back."""
+    """Returns a gradient through what is stacked, for which the loop saves what each round needs on the way back."""
     return jax.grad(lambda x: (loop(x)[1][0] ** 2).sum())(x)
 
 

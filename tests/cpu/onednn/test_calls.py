@@ -259,6 +259,9 @@ def test_pieces_are_computed_on_other_cores_than_the_callers() -> None:
     core = min(os.sched_getaffinity(0))
     (beside,) = Threads([core, core + 1], lambda: core + 1).beside_caller(1)
     assert beside.submit(os.sched_getaffinity, 0).result() == {core}
+
+
+def test_each_piece_has_a_thread_of_its_own() -> None:
     assert len({id(e) for e in Threads(range(4), lambda: 2).beside_caller(3)}) == 3
 
 

@@ -27,7 +27,7 @@ _LEAST_PRODUCTS, _LEAST_GROUPED_PRODUCTS, _LEAST_DEPTHWISE_PRODUCTS = 5_000_000,
 # Of float32, where XLA's kernels are good, without AVX-512: 8x32x32x16 with 16 kernels of 3x3 0.71 ms and 0.97 forward,
 # 0.73 and 0.96 for the input's gradient, 1.09 and 1.12 for the kernel's; 8x14x14x32 with 128 2.6 and 2.3 (2-core EPYC
 # with AVX2). With AVX-512 the first three are 0.24 and 0.17, 0.24 and 0.17, 0.37 and 0.15; 4x32x32x16, half of that,
-# 0.13 and 0.10, 0.14 and 0.10, 0.33 and 0.09.
+# 0.13 and 0.10, 0.14 and 0.10, 0.33 and 0.09; but in a loop the first forward 0.33 and 0.39.
 _LEAST_OF_GOOD_KERNELS = 25_000_000
 # Places in each dimension of a kernel of one channel whose gradient oneDNN has a kernel of its own for (jit_dw).
 _MOST_DEPTHWISE_TAPS = 3
@@ -121,16 +121,18 @@ def _is_suitable(convolution: Convolution) -> bool:
 
 def _least_products(convolution: Convolution) -> int:
     if convolution.feature_groups == convolution.batch_groups == 1:
-        is_good = _is_good_for_xla(convolution) and not has_avx512()
-        return _LEAST_OF_GOOD_KERNELS if is_good else _LEAST_PRODUCTS
+        return _LEAST_OF_GOOD_KERNELS if _is_good_for_xla(convolution) else _LEAST_PRODUCTS
     # The batch of a kernel's gradient are the input's channels.
     inputs = convolution.lhs[0] // convolution.batch_groups if _is_of_kernel(convolution) else convolution.rhs[-2]
     return _LEAST_DEPTHWISE_PRODUCTS if inputs == 1 else _LEAST_GROUPED_PRODUCTS
 
 
 def _is_good_for_xla(convolution: Convolution) -> bool:
-    """Returns whether XLA has good kernels: for float32 without strides, but no gradient of a many-channel kernel."""
-    if convolution.dtype != np.float32 or _has_holes(convolution) or set(convolution.strides) != {1}:
+    """Returns whether XLA has good kernels: for float32 without strides, but no gradient of a many-channel kernel.
+
+    With AVX-512 oneDNN's are better.
+    """
+    if has_avx512() or convolution.dtype != np.float32 or _has_holes(convolution) or set(convolution.strides) != {1}:
         return False
     return not _is_of_kernel(convolution) or convolution.lhs[0] * convolution.rhs[-1] < _LEAST_CHANNELS_PRODUCT
 

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lockstep._cpu.lowerings.convolution import is_varying
 from lockstep._engine.step.jaxprs import evaluate_equation, open_jaxpr, read, scan_counts, variables
 from lockstep._types import JaxprAtom
 
@@ -82,6 +83,13 @@ class Body:
     def _handed_out(self) -> Counter[Any]:
         return Counter(variables((*self.after, *self.stacked)))
 
+    def split(self, operands: Sequence[Any]) -> tuple[dict[Any, Any], list[Any], dict[Any, Any]]:
+        """Splits a `scan`'s operands: what is fixed, by variable; what is carried at first; the rows, by variable."""
+        values = iter(operands)
+        fixed = {v: next(values) for v in self.fixed}
+        first = [next(values) for _ in self.carried]
+        return fixed, first, dict(zip(self.rows, values, strict=True))
+
     def compute(self, wanted: Sequence[Any], known: Mapping[Any, Any]) -> list[Any]:
         """Computes variables from those that are known."""
         values = dict(known)
@@ -104,15 +112,16 @@ class Body:
         return one_round(*rows.values()) if wanted else []
 
 
-def body_of(params: Mapping[str, Any]) -> Body | None:
-    """Returns the body of a `scan`, given its parameters; `None` if it does more than to compute values."""
+def body_of(operands: Sequence[Any], params: Mapping[str, Any]) -> Body | None:
+    """Returns the body of a `scan`, given its operands and parameters; `None` if no rule may take the loop's place."""
     jaxpr = open_jaxpr(params["jaxpr"])
     inputs, outputs = jaxpr.invars, jaxpr.outvars
     try:
         fixed, carried = scan_counts(params, len(inputs))
     except LookupError:
         return None
-    if jaxpr.constvars or jaxpr.effects:
+    # It does more than to compute values, or an export leaves the length open.
+    if jaxpr.constvars or jaxpr.effects or type(params["length"]) is not int or any(map(is_varying, operands)):
         return None
     return Body(
         tuple(jaxpr.eqns),

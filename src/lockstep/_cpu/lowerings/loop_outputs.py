@@ -16,7 +16,6 @@ import numpy as np
 from jax import lax
 
 from lockstep._cpu import targets
-from lockstep._cpu.lowerings.convolution import is_varying
 from lockstep._cpu.lowerings.loop_body import Body, body_of, nbytes
 
 NAME = "lockstep_empty"
@@ -26,11 +25,8 @@ _LEAST_BYTES = 4 << 20
 
 def loop_outputs(*operands: Any, **params: Any) -> Any:
     """Rule: a `scan` on one device that stacks large outputs, as a loop that writes them where they are."""
-    body = body_of(params)
-    if body is None or any(map(is_varying, operands)) or not targets.is_supported():
-        return None
-    # An export may leave the length open.
-    if type(body.length) is not int or body.options["unroll"] != 1:
+    body = body_of(operands, params)
+    if body is None or body.options["unroll"] != 1 or not targets.is_supported():
         return None
     # Keys of random numbers have a type of jax's own.
     if not all(isinstance(v.aval.dtype, np.dtype) for v in body.stacked):
@@ -41,22 +37,20 @@ def loop_outputs(*operands: Any, **params: Any) -> Any:
 
 def _compute(body: Body, *operands: jax.Array) -> list[jax.Array]:
     """Computes the loop; returns what it carries, then what it stacks."""
-    fixed = dict(zip(body.fixed, operands, strict=False))
-    first = operands[len(body.fixed) :][: len(body.carried)]
-    rows = operands[len(body.fixed) + len(body.carried) :]
+    fixed, first, rows = body.split(operands)
     stacked = _empty([jax.ShapeDtypeStruct((body.length, *v.aval.shape), v.aval.dtype) for v in body.stacked])
 
     def one_round(state: tuple[Any, list[Any], list[Any]]) -> tuple[Any, list[Any], list[Any]]:
         number, carried, stacked = state
         place = body.length - 1 - number if body.options["reverse"] else number
-        parts = [lax.dynamic_index_in_dim(array, place, keepdims=False) for array in rows]
-        known = fixed | dict(zip(body.carried, carried, strict=True)) | dict(zip(body.rows, parts, strict=True))
+        parts = {v: lax.dynamic_index_in_dim(array, place, keepdims=False) for v, array in rows.items()}
+        known = fixed | dict(zip(body.carried, carried, strict=True)) | parts
         found = body.compute([*body.after, *body.stacked], known)
         after, new = found[: len(carried)], found[len(carried) :]
         written = [lax.dynamic_update_index_in_dim(a, v, place, 0) for a, v in zip(stacked, new, strict=True)]
         return number + 1, after, written
 
-    _, last, stacked = lax.while_loop(lambda state: state[0] < body.length, one_round, (0, list(first), stacked))
+    _, last, stacked = lax.while_loop(lambda state: state[0] < body.length, one_round, (0, first, stacked))
     return [*last, *stacked]
 
 

@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lockstep._cpu.lowerings.convolution import FLOATS, has_free_sharding, is_varying
+from lockstep._cpu.lowerings.convolution import FLOATS, has_free_sharding
 from lockstep._cpu.lowerings.loop_body import Body, body_of, is_number, nbytes
 from lockstep._engine.step.jaxprs import is_zero, variables
 from lockstep._types import JaxprAtom, JaxprEquation
@@ -247,11 +247,8 @@ def _is_product(equation: JaxprEquation) -> bool:
 
 def loop_products(*operands: Any, **params: Any) -> Any:
     """Rule: a `scan` with products that are better made before or after it, or with another matrix."""
-    body = body_of(params)
-    if body is None or any(map(is_varying, operands)):
-        return None
-    # An export may leave the length open.
-    if type(body.length) is not int or body.length < _LEAST_ROUNDS:
+    body = body_of(operands, params)
+    if body is None or body.length < _LEAST_ROUNDS:
         return None
     plan = make_plan(body)
     return None if plan.is_empty else partial(_compute, body, plan)
@@ -259,10 +256,7 @@ def loop_products(*operands: Any, **params: Any) -> Any:
 
 def _compute(body: Body, plan: Plan, *operands: Any) -> list[Any]:
     """Computes the loop, and what is left for after it."""
-    values = iter(operands)
-    fixed = {v: next(values) for v in body.fixed}
-    first = [next(values) for _ in body.carried]
-    rows = {v: next(values) for v in body.rows}
+    fixed, first, rows = body.split(operands)
     # The barrier keeps XLA from moving the transposition back into the loop.
     transposed = {v: lax.optimization_barrier(fixed[v].T) for v in plan.transposed}
     carries = [i for i in range(len(body.carried)) if i not in plan.sums]

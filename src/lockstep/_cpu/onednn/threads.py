@@ -30,18 +30,17 @@ class Threads:
 
     def __init__(self, cores: Sequence[int], current_core: Callable[[], int]) -> None:
         self._current_core = current_core
-        self._cores = list(cores) if 1 < len(cores) <= MOST_PIECES else []
-        self._bound = [ThreadPoolExecutor(1, _NAME, core_binding.bind_thread, (core,)) for core in self._cores]
+        own = cores if len(cores) <= MOST_PIECES else ()
+        bound = [ThreadPoolExecutor(1, _NAME, core_binding.bind_thread, ([core],)) for core in own]
+        # By the caller's core: those of the others, beginning with the next one.
+        self._beside = {core: [*bound[i + 1 :], *bound[:i]] for i, core in enumerate(own)}
         # oneDNN starts threads of its own for a piece of several cores, which would be bound with that of the piece.
         self._free = ThreadPoolExecutor(MOST_PIECES - 1, _NAME)
 
     def beside_caller(self, count: int) -> Sequence[Executor]:
         """Returns what is to execute `count` pieces while the calling thread computes another one."""
-        own = self._current_core()
-        if own not in self._cores or count >= len(self._cores):
-            return [self._free] * count
-        place = self._cores.index(own)
-        return [self._bound[(place + i) % len(self._cores)] for i in range(1, count + 1)]
+        others = self._beside.get(self._current_core(), [])
+        return others[:count] if count <= len(others) else [self._free] * count
 
 
 @functools.cache

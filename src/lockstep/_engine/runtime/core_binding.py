@@ -35,19 +35,15 @@ def bind_to_part(number: int, count: int) -> None:
     if not hasattr(os, "sched_getaffinity") or local_devices.bound_cores() < cores:
         return
     own = sorted(os.sched_getaffinity(0))[number * cores // count : (number + 1) * cores // count]
-    _bind(own)
+    bind_thread(own)
 
 
-def bind_thread(core: int) -> None:
-    """Binds this thread to a core."""
-    _bind([core])
+def bind_thread(cores: Iterable[int]) -> None:
+    """Binds this thread, and those that it starts from now on, to cores, where the system allows it."""
+    with contextlib.suppress(OSError):  # A sandbox that forbids it.
+        os.sched_setaffinity(0, cores)
 
 
 def is_enabled() -> bool:
     """Returns whether threads may be bound; raises `ArgumentError` if `LOCKSTEP_BIND_CORES` is neither 0 nor 1."""
     return env_flag(VARIABLE, "binds workers of one machine, and threads of oneDNN, to cores of their own")
-
-
-def _bind(cores: Iterable[int]) -> None:
-    with contextlib.suppress(OSError):  # A sandbox that forbids it.
-        os.sched_setaffinity(0, cores)
