@@ -16,33 +16,26 @@ _COLD, _WARM, _JPEG, _RECORDS = "cold, batches/s", "warm, batches/s", "JPEG, ima
 
 
 def lockstep(options: Mapping[str, Any]) -> dict[str, float]:
-    """lockstep.data."""
+    """lockstep.data; pictures by TensorFlow's functions, as lockstep.compat has them."""
     import lockstep
-    from lockstep.data._image.decode import decode_jpeg
-    from lockstep.data._image.resize import resize
+    from lockstep.compat import tensorflow as tf
 
-    def read(path: bytes) -> Any:
-        return resize(decode_jpeg(Path(path.decode()).read_bytes(), channels=3), (224, 224))
-
-    return _all(lockstep.data, lambda image: image.astype(np.float32), read, options)
+    return _all(lockstep.data, tf, lambda image: image.astype(np.float32), options)
 
 
 def tensorflow(options: Mapping[str, Any]) -> dict[str, float]:
     """tf.data."""
     import tensorflow as tf
 
-    def read(path: Any) -> Any:
-        return tf.image.resize(tf.io.decode_jpeg(tf.io.read_file(path), channels=3), (224, 224))
-
-    return _all(tf.data, lambda image: tf.cast(image, tf.float32), read, options)
+    return _all(tf.data, tf, lambda image: tf.cast(image, tf.float32), options)
 
 
-def _all(data: Any, cast: Callable[[Any], Any], read: Callable[[Any], Any], options: Any) -> dict[str, float]:
+def _all(data: Any, tf: Any, cast: Callable[[Any], Any], options: Any) -> dict[str, float]:
     directory = Path(options["data"])
     passes = options["passes"]
     return {
         **_digits(data, cast, directory, passes),
-        **_pictures(data, read, directory, passes),
+        **_pictures(tf, directory, passes),
         **_records(data, directory, passes),
     }
 
@@ -72,11 +65,15 @@ def _digits(data: Any, cast: Callable[[Any], Any], directory: Path, passes: int)
     return {_COLD: _rate(measured), _WARM: statistics.median(_rate(measured) for _ in range(passes))}
 
 
-def _pictures(data: Any, read: Callable[[Any], Any], directory: Path, passes: int) -> dict[str, float]:
-    """Decode and resize to 224 x 224, batch(16)."""
+def _pictures(tf: Any, directory: Path, passes: int) -> dict[str, float]:
+    """Decode and resize to 224 x 224, batch(16): the same program on both sides."""
+
+    def read(path: Any) -> Any:
+        return tf.image.resize(tf.io.decode_jpeg(tf.io.read_file(path), channels=3), (224, 224))
+
     paths = sorted(str(p) for p in (directory / "pictures").resolve().rglob("*.jpg"))
     names = np.array([p.encode() for p in paths], object)
-    dataset = data.Dataset.from_tensor_slices(names).map(read, num_parallel_calls=data.AUTOTUNE).batch(16)
+    dataset = tf.data.Dataset.from_tensor_slices(names).map(read, num_parallel_calls=tf.data.AUTOTUNE).batch(16)
     _rate(dataset.take(4))
     return {_JPEG: statistics.median(_rate(dataset, 16) for _ in range(passes))}
 

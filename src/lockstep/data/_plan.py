@@ -97,6 +97,11 @@ class Node(ABC):
         return any(node.reads_variables for node in self.inputs)
 
     @property
+    def asks_for_threads(self) -> bool:
+        """Returns whether the program asks for parallel calls of a function that is called for each element."""
+        return any(node.asks_for_threads for node in self.inputs)
+
+    @property
     def captures_iterator(self) -> bool:
         """Returns whether a function advances an iterator of the program, which a look at an element would, too."""
         return any(node.captures_iterator for node in self.inputs)

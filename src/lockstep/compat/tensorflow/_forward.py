@@ -78,7 +78,8 @@ def find_in_data(name: str) -> Any:
 
     @functools.wraps(value)
     def call(*args: Argument, **kwargs: Argument) -> Any:
-        args, kwargs = map_structure(_to_numpy, (args, kwargs))
+        args = map_structure(_to_numpy, args)
+        kwargs = {key: map_structure(_to_numpy, value) for key, value in kwargs.items()}
         if not name.startswith("parse_"):
             return map_structure(as_tensor, value(*args, **kwargs))
         # What has rows of different lengths is TensorFlow's class of it here.

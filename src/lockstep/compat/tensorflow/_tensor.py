@@ -240,6 +240,8 @@ def _operand(value: ArrayLike) -> Any:
 
 def to_text(value: ArrayLike) -> np.ndarray[Any, Any]:
     """Returns text (`str`, `bytes`, lists or arrays of them) as an array of `bytes` objects."""
+    if type(value) is bytes:
+        return np.array(value, object)
     array = _base(value) if isinstance(value, np.ndarray) else np.array(value, object)
     flat = [_as_bytes(e) for e in array.ravel()]
     result = np.empty(len(flat), object)

@@ -52,6 +52,10 @@ class Map(_ProgramTransformation):
         self._name = _structure.name_of(function)
         self._spec: Any = None
 
+    @property
+    def asks_for_threads(self) -> bool:
+        return self.upstream.asks_for_threads or ((self.workers or 1) > 1 and not self.program.is_vectorized)
+
     def open(self, run: Run) -> Cursor:
         upstream = self.upstream.open(run)
         # Decided when the plan is opened: whether it can be traced may need an element of the upstream.
