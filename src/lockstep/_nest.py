@@ -114,13 +114,18 @@ def canonical(tree: Any) -> Any:
 
 def unpack(tree: Any) -> Any:
     """Returns a structure in which each `Packed` is the mapping that it stands for; containers are new ones."""
-    return _rebuild(tree, _OPENED, lambda node, values: _make_of(node)(zip(node, values, strict=True)))
+    return tree if isinstance(tree, _LEAVES) else _rebuild(tree, _OPENED, _open)
+
+
+def _open(node: Mapping[Any, Any], values: Iterable[Any]) -> Any:
+    return _make_of(node)(zip(node, values, strict=True))
 
 
 _PACKED = frozenset((dict, defaultdict, Packed))
 _OPENED = frozenset((*_PACKED, OrderedDict))
-# Leaves are told apart from nodes that only JAX knows without asking it: that takes longer than all else.
-_LEAVES = (np.ndarray, np.generic, jax.Array, int, float, complex, str, bytes, type(None))
+# Leaves are told apart from nodes that only JAX knows without asking it: that takes longer than all else. To see that a
+# value is no jax.Array takes as long as all others, so that is asked last.
+_LEAVES = (np.ndarray, np.generic, int, float, complex, str, bytes, type(None), jax.Array)
 _FREQUENT = frozenset((np.ndarray, np.float32, np.float64, np.int32, np.int64, np.uint8, bytes, type(None)))
 
 
@@ -219,5 +224,6 @@ def _map_plain(function: Callable[[Any], Any], tree: Any) -> Any:
     if kind is tuple or kind is list:
         return kind([_map_plain(function, value) for value in tree])
     if tree is not None and isinstance(tree, _LEAVES):
-        return unpack(function(tree))
+        value = function(tree)
+        return value if type(value) in _FREQUENT else unpack(value)
     return unpack(jax.tree.map(function, pack(tree)))

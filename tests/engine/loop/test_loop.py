@@ -144,24 +144,26 @@ def test_a_listener_stops_it() -> None:
     assert loop.run(chunks(8), Program(Preemption()), State(), Listener(stop_at=3)) == 4  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("steps", "is_slow", "waited"), [(1, True, 3), (1, False, 2), (2, True, 2)])
-def test_slow_steps_are_not_in_flight_together(
-    monkeypatch: pytest.MonkeyPatch, steps: int, is_slow: bool, waited: int
+@pytest.mark.parametrize(("seconds", "pause"), [(0.1, 0.0005), (0.4, 0.001), (0.01, None)])
+@pytest.mark.parametrize("steps", [1, 2])
+def test_slow_dispatches_are_not_in_flight_together(
+    monkeypatch: pytest.MonkeyPatch, steps: int, seconds: float, pause: float | None
 ) -> None:
-    """Each holds a program's temporary memory on CPUs, until after its results are ready.
-
-    The very first one is always waited for.
-    """
-    dispatches: list[Any] = []
+    """Each holds a program's temporary memory on CPUs, until after its results are ready."""
+    events: list[str] = []
     pauses: list[float] = []
-    times = itertools.count(0.0, 0.1)
-    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: next(times), sleep=pauses.append))
+    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: 0.0, sleep=pauses.append))
     monkeypatch.setattr(loop, "is_done", lambda value: False)
-    monkeypatch.setattr(jax, "block_until_ready", dispatches.append)
+    monkeypatch.setattr(jax, "block_until_ready", lambda value: events.append("wait"))
+    # The very first one is always waited for.
+    progress.mark("stepped")
     program = Program(Preemption())
     monkeypatch.setattr(program.tuner, "record", lambda *args, **kwargs: None)
-    program.tuner.is_slow = is_slow
-    loop.run(chunks(steps, steps), program, State(), Listener())  # type: ignore[arg-type]
-    assert len(dispatches) == waited
-    # A four-hundredth of the tenth of a second that each has taken.
-    assert pauses == pytest.approx([0.00025] * 2 if waited == 3 else [])
+    program.tuner.seconds = seconds
+    run = program.run
+    monkeypatch.setattr(program, "run", lambda *args: (events.append("run"), run(*args))[1])
+    loop.run(chunks(steps, steps, steps), program, State(), Listener())  # type: ignore[arg-type]
+    alone = ["run", "wait", "run", "wait", "run"]
+    assert (events == alone) == (pause is not None)
+    # A two-hundredth of the time, and a millisecond at most.
+    assert pauses == ([] if pause is None else pytest.approx([pause] * 2))

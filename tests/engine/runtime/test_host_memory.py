@@ -64,6 +64,28 @@ held = count()
 release_fragments()
 print(before, held, count())
 """
+_LARGE = """
+import ctypes
+from lockstep._engine.runtime.host_memory import separate_large_blocks
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+libc.aligned_alloc.restype, libc.aligned_alloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t] * 2
+
+
+def step():
+    # A step's large block, and one that is allocated meanwhile and stays.
+    large = libc.aligned_alloc(64, 96 << 20)
+    libc.malloc(200_000)
+    libc.free(large)
+    return large
+
+
+step()
+if {separates}:
+    separate_large_blocks()
+print(len(set(step() for _ in range(20))))
+"""
 _NEEDS_GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another malloc")
 
 
@@ -100,6 +122,12 @@ def test_a_few_pieces_are_left_to_malloc() -> None:
     assert before == held > 80
 
 
+@_NEEDS_GLIBC
+def test_a_large_block_finds_its_place_again() -> None:
+    assert _run(_LARGE.replace("{separates}", "True"), malloc_settings({})) == [1]
+    assert _run(_LARGE.replace("{separates}", "False"), malloc_settings({})) != [1]
+
+
 def test_any_platform_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     host_memory._function.cache_clear()
     monkeypatch.setattr(sys, "platform", "win32")
@@ -107,5 +135,6 @@ def test_any_platform_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     release_free_memory()
     host_memory.hold_fragments()
     host_memory.release_fragments()
+    host_memory.separate_large_blocks()
     assert host_memory._function("malloc") is None
     host_memory._function.cache_clear()

@@ -17,8 +17,10 @@ from lockstep.errors import Preempted
 
 # Dispatches that may be in flight on the devices while Python goes on. More would only hold more batches in memory.
 _IN_FLIGHT = 8
-# Of a slow step's time, and at most so many seconds: how long XLA's thread has to free memory before the next step.
-_PAUSE, _LONGEST_PAUSE = 0.0025, 0.001
+# From so many seconds on a dispatch is slow: what Python does after it, and not beside it, is 1 % of it or less.
+_SLOW_SECONDS = 0.015
+# Of a slow dispatch's time, and at most so many seconds: how long XLA's thread has to free memory before the next one.
+_PAUSE, _LONGEST_PAUSE = 0.005, 0.001
 
 
 class State(Protocol):
@@ -80,6 +82,7 @@ def run(batches: Iterable[DeviceBatch], program: Program, state: State, listener
                     account.at(progress.CALLBACKS)
                     listener.before(steps, piece.steps)
 
+                    in_flight.make_room()
                     account.at(progress.STEP)
                     progress.mark("called")
                     # Returns before the devices are done; `after` is the state that they will have computed.
@@ -123,35 +126,39 @@ class _InFlight:
         self._waiting: deque[tuple[Any, DeviceBatch]] = deque()
         self._last = time.perf_counter()
 
+    def make_room(self) -> None:
+        """Waits before a dispatch for all others, where they are slow and run on CPUs.
+
+        On CPUs each holds the temporary memory of its program, even while it waits for the one before it: three times
+        880 MB for MobileNetV2 on 16 pictures of 224x224.
+        """
+        if self._tuner.seconds < _SLOW_SECONDS or not self._waiting or not _is_on_cpu(self._waiting[-1][0]):
+            return
+        self._retire(0)
+        # XLA's thread frees that memory after it has said that the results are ready, and may have lost its core to
+        # this one. Without a pause 20 of 104 steps of that MobileNetV2 took new memory, which takes as long as a step
+        # to clear (up to 3,400 MB resident); with one of 1 ms none did (1,690 MB). Nothing says when it is free: a
+        # CPU's `memory_stats()` is None.
+        time.sleep(min(self._tuner.seconds * _PAUSE, _LONGEST_PAUSE))
+
     def add(self, outputs: Any, piece: DeviceBatch) -> None:
         """Adds one, after waiting for those before it: for single steps some, for many in one dispatch all but one.
 
-        On CPUs a slow step is waited for, too.
-
         Those that are done are retired now: where a call runs its program synchronously, also the one just added.
         """
+        self._waiting.append((outputs, piece))
+        self._retire(1 if piece.capacity else _IN_FLIGHT)
+
+    def _retire(self, most: int) -> None:
+        """Waits until at most so many are in flight, and retires those that are done."""
         # Time spent here is the devices', not the callbacks': `lockstep run` tells which of them hangs.
         self._account.at(progress.DEVICES)
-        self._waiting.append((outputs, piece))
-        most = 1 if piece.capacity else _IN_FLIGHT
-        # On CPUs each holds the temporary memory of its program, even while it waits for the one before it: three times
-        # 880 MB for MobileNetV2 on 16 pictures of 224x224. What Python does in between is less than 1 % of a slow step.
-        is_alone = self._tuner.is_slow and piece.steps == 1 and _is_on_cpu(outputs)
-        if is_alone:
-            most = 0
         while self._waiting and (len(self._waiting) > most or all(map(is_done, jax.tree.leaves(self._waiting[0][0])))):
             oldest, its_piece = self._waiting.popleft()
             jax.block_until_ready(oldest)
             now = time.perf_counter()
-            seconds = now - self._last
-            self._tuner.record(its_piece.steps, seconds, is_loop=bool(its_piece.capacity))
+            self._tuner.record(its_piece.steps, now - self._last, is_loop=bool(its_piece.capacity))
             self._last = now
-            if is_alone:
-                # XLA's thread frees that memory after it has said that the results are ready, and may have lost its
-                # core to this one. Without a pause 20 of 104 steps of that MobileNetV2 took new memory, which takes as
-                # long as a step to clear (up to 3,400 MB resident); with one of 1 ms none did (1,690 MB). Nothing says
-                # when it is free: a CPU's `memory_stats()` is None.
-                time.sleep(min(seconds * _PAUSE, _LONGEST_PAUSE))
 
     def flush(self) -> None:
         """Waits for all."""

@@ -198,7 +198,7 @@ class StepsPerExecutionTuner:
 
     Attributes:
         max_steps: How many steps the next dispatch may run.
-        is_slow: Whether the last dispatch took so long that Python's part of it is nothing.
+        seconds: How long the last dispatch took.
     """
 
     def __init__(self, is_alone: bool = True) -> None:
@@ -206,11 +206,11 @@ class StepsPerExecutionTuner:
         # exchange before or after the loop.
         self._follows_clock = is_alone
         self.max_steps = 1 if is_alone else _MOST_STEPS_TOGETHER
-        self.is_slow = False
+        self.seconds = 0.0
 
     def record(self, steps: int, seconds: float, is_loop: bool = True) -> None:
         """Notes how long a dispatch of so many steps took, and whether its program could have run more of them."""
-        self.is_slow = seconds > _LONG_SECONDS
+        self.seconds = seconds
         if not self._follows_clock or not is_loop:
             return
         if seconds > _LONG_SECONDS:

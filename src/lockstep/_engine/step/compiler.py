@@ -7,6 +7,7 @@ besides the state that its caller sees.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from jax import lax
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import PartitionSpec
 
-from lockstep._engine.runtime.host_memory import release_free_memory
+from lockstep._engine.runtime import host_memory
 from lockstep._engine.step import backends
 from lockstep._engine.step.batches import Split
 from lockstep._engine.step.placement import local_copy
@@ -115,7 +116,12 @@ class JittedFunction:
         if self._has_traced:
             self._has_traced = False
             if time.monotonic() - began > _LONG_SECONDS:
-                release_free_memory()
+                host_memory.release_free_memory()
+            if host_memory.is_kept():
+                # Whoever reads the results gets the error of a run that failed.
+                with contextlib.suppress(jax.errors.JaxRuntimeError):
+                    jax.block_until_ready(results)
+                host_memory.separate_large_blocks()
         return results
 
     def lower(self, *arguments: Any) -> jax.stages.Lowered:
