@@ -27,8 +27,8 @@ _FEW_BLOCKS = 2_000
 
 # Of free memory for blocks that are smaller than a step's large one.
 _ROOM = 64 << 20
-# A smaller heap has no large blocks.
-_LEAST_FREE = 32 << 20
+# A heap with less has no large blocks; and from what size on free memory is kept from them.
+_LEAST_FREE, _PIECE = 32 << 20, 16 << 20
 # What keeps two pieces of free memory from becoming one.
 _SEPARATOR = 64
 # How long XLA's thread has to free a program's memory after its results are ready.
@@ -84,19 +84,37 @@ def separate_large_blocks() -> None:
     XLA allocates the temporary memory of a step in one block, and frees it behind the step. To align a block, glibc
     looks for 96 bytes more than it takes: so it never fits again where it was, once a small one lies right behind it,
     and the heap grows by another. Now small ones find a smaller piece of free memory, and the large one lies alone at
-    the end of the heap. `fit` of a PointNet, whose step takes 97 MB, had 805 MB resident and has 515; of a WaveNet (140
-    MB) 1,009 and 615.
+    the end of the heap. All else that is free is held: its pages have gone back to the system. `fit` of a PointNet,
+    whose step takes 97 MB, had 805 MB resident and has 515; of a WaveNet (140 MB) 1,009 and 615.
     """
     malloc, free, trim = map(_function, ("malloc", "free", "malloc_trim"))
+    if not (malloc and free and trim):
+        return
     time.sleep(_FREE_SECONDS)
-    if not (malloc and free and trim) or _free_bytes() < _LEAST_FREE:
+    if _free_bytes() < _LEAST_FREE:
         return
     trim(0)
-    room = malloc(_ROOM)
-    # No piece of free memory is larger than all of them: this one comes from the end of the heap, and a part stays.
-    _shrink(malloc(_free_bytes() + 1), _SEPARATOR)
+    end = _mark_end(malloc)
+    room = malloc(_ROOM) or 0
+    if room > end:
+        end = _mark_end(malloc)
+    # Before the end no other piece is left in which the large block had room.
+    with _lock:
+        while (piece := malloc(_PIECE) or 0) and piece < end:
+            _held.append(piece)
+    free(piece)
     free(room)
     trim(0)
+
+
+def _mark_end(malloc: Callable[[int], int | None]) -> int:
+    """Allocates a small block where the free end of the heap begins, and returns its address."""
+    # No piece of free memory is larger than all of them.
+    block = malloc(_free_bytes() + 1)
+    realloc = ctypes.CDLL(None).realloc
+    realloc.argtypes, realloc.restype = [ctypes.c_void_p, ctypes.c_size_t], ctypes.c_void_p
+    # So long that the next block is aligned: glibc would keep what it cuts off at its beginning in a thread's cache.
+    return realloc(block, _SEPARATOR + -block % _SEPARATOR - _HEADER) if block else 0
 
 
 def _allocate_pieces(size: int, malloc: Callable[[int], int | None], free: Callable[[int], object]) -> list[int]:
@@ -133,14 +151,6 @@ def _free_bytes() -> int:
         return 0
     library.mallinfo2.restype = _Usage
     return library.mallinfo2().free
-
-
-def _shrink(block: int | None, size: int) -> None:
-    """Leaves the beginning of a block allocated, and frees the rest."""
-    realloc = ctypes.CDLL(None).realloc
-    realloc.argtypes, realloc.restype = [ctypes.c_void_p, ctypes.c_size_t], ctypes.c_void_p
-    if block is not None:
-        realloc(block, size)
 
 
 @functools.cache
