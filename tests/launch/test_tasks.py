@@ -83,7 +83,7 @@ def test_the_thread_pool_is_never_made_smaller(stage: Stage, inherited: str, exp
 
 MALLOC = {
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:"
-    "glibc.malloc.top_pad=67108864:glibc.malloc.arena_max=1"
+    "glibc.malloc.top_pad=67108864:glibc.malloc.arena_max=1:glibc.malloc.tcache_max=64"
 }
 
 

@@ -150,7 +150,7 @@ class ElementStream:
         self._compute = compute
         self._threads = threads
         self._size = 1
-        # Otherwise the caller computes the first group and sees how long it takes: of 16 photographs, 8 ms of each pass.
+        # Otherwise the caller computes the first group and sees how long it takes: of 16 photographs, 8 ms a pass.
         self._parallel = threads > 1 and reader.asks_for_threads
         self._under_way: deque[tuple[Future[tuple[list[Any], float]] | None, Block, State]] = deque()
         # The group that is being handed out: its results, and the state before it.
