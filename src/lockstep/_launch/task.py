@@ -26,9 +26,9 @@ LOCAL_HOST = "127.0.0.1"
 # blocks come from a heap that does not shrink, in pages of 2 MB. One for all threads: glibc's other heaps have no room
 # for more than 64 MB, and map what is larger, whatever `mmap_max` says. Steps in ms with a heap a core and with one, on
 # a 2-core EPYC: VGG16 440 and 385, a vision transformer 210 and 187, MobileNetV2 on pictures of 224x224 520 and 376,
-# ConvNeXtTiny 183 and 172; MLPs of 0.1 and 0.5 ms, a GRU and an encoder took the same. Threads keep no more than 64 bytes
-# for themselves: of the 96 that glibc cuts off an aligned block another thread could not make use, and the next large
-# block would not fit where the last one was (`host_memory.separate_large_blocks`).
+# ConvNeXtTiny 183 and 172; MLPs of 0.1 and 0.5 ms, a GRU and an encoder took the same. Threads keep blocks of at most
+# 64 bytes for themselves: glibc cuts 96 off an aligned block, and without them the next one would not fit where the
+# last one was (`host_memory.separate_large_blocks`).
 _TUNABLES = {
     "hugetlb": 1,
     "mmap_max": 0,
