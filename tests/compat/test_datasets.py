@@ -139,10 +139,17 @@ def test_files(tmp_path: Path) -> None:
     assert name.numpy().tolist() == [b"x", b"y"]
     with pytest.raises(InputError, match="must have 2 fields"):
         tf.io.decode_csv(lines, [[7], [1.0]])
+    tf.io.write_file(path, "")
+    assert tf.io.read_file(path).numpy() == b""
     with pytest.raises(DataNotFoundError, match=r"b\.txt"):
         tf.io.read_file(str(tmp_path / "b.txt"))
     assert tf.io.matching_files(str(tmp_path / "*" / "*.txt")).numpy().tolist() == [path.encode()]
     assert tf.io.decode_raw(b"\1\0\2\0", tf.int16).numpy().tolist() == [1, 2]
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no files without a size")
+def test_a_file_that_does_not_know_its_size() -> None:
+    assert b"VmRSS" in tf.io.read_file("/proc/self/status").numpy()
 
 
 def test_images(tmp_path: Path) -> None:

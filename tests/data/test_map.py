@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import namedtuple
 from typing import Any
 
@@ -75,6 +76,16 @@ def test_a_structure_that_changes_from_element_to_element_is_refused() -> None:
 def test_parallel_calls_keep_the_order(calls: int | None, deterministic: bool | None) -> None:
     dataset = Dataset.range(200).map(lambda x: int(x) * 2, num_parallel_calls=calls, deterministic=deterministic)
     assert values(dataset) == list(range(0, 400, 2))
+
+
+@pytest.mark.parametrize(("calls", "is_parallel"), [(None, False), (1, False), (2, True), (AUTOTUNE, True)])
+def test_parallel_calls_begin_with_the_first_element(
+    monkeypatch: pytest.MonkeyPatch, calls: int | None, is_parallel: bool
+) -> None:
+    monkeypatch.setattr("lockstep.data._blocks.cores", lambda: 2)
+    dataset = Dataset.range(1).map(lambda x: f"{threading.current_thread().name} {int(x)}", num_parallel_calls=calls)
+    (name,) = dataset
+    assert name.startswith(b"lockstep-data") == is_parallel
 
 
 def test_wrong_arguments_of_map() -> None:

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lockstep.compat.tensorflow as tf
+from lockstep import _nest
 from lockstep.data import Dataset, TensorSpec
 
 COLUMNS = {"z": np.arange(4), "b": np.arange(4) + 10, "m": np.arange(4) + 20}
@@ -146,3 +148,30 @@ def test_any_order_is_kept(order: list[str], name: str) -> None:
     columns = {"z" if k == "d" else k: np.arange(4) for k in order}
     dataset = Dataset.from_tensor_slices({"x": columns, "in": (columns, {})}).map(lambda x: x["x"])
     assert all(keys(e) == list(columns) for e in CHAINS[name](dataset))
+
+
+_LEAVES = st.one_of(
+    st.integers(0, 9), st.just(2.5), st.just(b"text"), st.just(np.float32(3)), st.just(np.arange(2)), st.just("a")
+)
+# With keys in their order: so JAX gives them back.
+_TREES = st.recursive(
+    st.one_of(_LEAVES, st.none()),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.tuples(inner, inner).map(lambda pair: Pair(*pair)),
+        st.lists(inner, max_size=3).map(lambda values: dict(zip("abc", values, strict=False))),
+        st.lists(inner, max_size=3).map(lambda values: OrderedDict(zip("abc", values, strict=False))),
+    ),
+    max_leaves=8,
+)
+
+
+@given(tree=_TREES)
+def test_map_structure_is_jax_tree_map(tree: Any) -> None:
+    def wrap(leaf: Any) -> tuple[str, str]:
+        return type(leaf).__name__, str(leaf)
+
+    assert _nest.map_structure(wrap, tree) == jax.tree.map(wrap, tree)
+    result = _nest.map_structure(lambda leaf: leaf, tree)
+    assert jax.tree.structure(result) == jax.tree.structure(tree)

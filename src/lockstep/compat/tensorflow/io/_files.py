@@ -59,7 +59,7 @@ def _read(path: str) -> bytes:
 
     Threads that read leave and take Python's lock at each. Pictures of 30 kB came 5 % faster on two threads.
     """
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     try:
         size = os.fstat(descriptor).st_size
         content = os.read(descriptor, size)
