@@ -162,9 +162,7 @@ class _InFlight:
 
     def flush(self) -> None:
         """Waits for all."""
-        self._account.at(progress.DEVICES)
-        while self._waiting:
-            jax.block_until_ready(self._waiting.popleft()[0])
+        self._retire(0)
 
 
 def _is_on_cpu(outputs: Any) -> bool:

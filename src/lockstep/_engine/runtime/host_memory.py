@@ -1,6 +1,6 @@
 """Memory that glibc's malloc holds free in this process: most of it is what compiling a large program leaves.
 
-Its pages go back to the system, and malloc is kept from searching its pieces.
+Its pages go back to the system; malloc does not search its pieces, and finds the place of a large block again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from threading import Lock
+from typing import Any
 
 # From 512 KB to 16 KB: each piece of free memory takes a few blocks, of each of which one page is touched.
 _SIZES = [1 << power for power in range(19, 13, -1)]
@@ -111,10 +112,11 @@ def _mark_end(malloc: Callable[[int], int | None]) -> int:
     """Allocates a small block where the free end of the heap begins, and returns its address."""
     # No piece of free memory is larger than all of them.
     block = malloc(_free_bytes() + 1)
-    realloc = ctypes.CDLL(None).realloc
-    realloc.argtypes, realloc.restype = [ctypes.c_void_p, ctypes.c_size_t], ctypes.c_void_p
+    realloc = _function("realloc", (ctypes.c_void_p, ctypes.c_size_t))
+    if not block or realloc is None:
+        return 0
     # So long that the next block is aligned: glibc would keep what it cuts off at its beginning in a thread's cache.
-    return realloc(block, _SEPARATOR + -block % _SEPARATOR - _HEADER) if block else 0
+    return realloc(block, _SEPARATOR + -block % _SEPARATOR - _HEADER) or 0
 
 
 def _allocate_pieces(size: int, malloc: Callable[[int], int | None], free: Callable[[int], object]) -> list[int]:
@@ -136,7 +138,7 @@ def _allocate_pieces(size: int, malloc: Callable[[int], int | None], free: Calla
 
 
 class _Usage(ctypes.Structure):
-    """What glibc's mallinfo2 returns."""
+    """Counts of malloc's memory, as glibc's mallinfo2 returns them."""
 
     _fields_ = tuple(
         (name, ctypes.c_size_t)
@@ -146,20 +148,21 @@ class _Usage(ctypes.Structure):
 
 def _free_bytes() -> int:
     """Returns how much memory malloc holds free; 0 with a glibc before 2.33, which counts up to 2 GB."""
-    library = ctypes.CDLL(None)
-    if not hasattr(library, "mallinfo2"):
-        return 0
-    library.mallinfo2.restype = _Usage
-    return library.mallinfo2().free
+    usage = _function("mallinfo2", (), _Usage)
+    return usage().free if usage else 0
 
 
 @functools.cache
-def _function(name: str) -> Callable[..., int | None] | None:
-    """Returns a function of this process' C library that takes and returns pointers or sizes; `None` without glibc."""
-    # Others, such as musl, have no malloc_trim.
+def _function(
+    name: str, arguments: tuple[Any, ...] = (ctypes.c_size_t,), result: Any = ctypes.c_void_p
+) -> Callable[..., Any] | None:
+    """Returns a function of this process' C library, by default from a size to a pointer; `None` if it has none.
+
+    Without glibc there is none: others, such as musl, have no malloc_trim.
+    """
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if library is None or not hasattr(library, "malloc_trim"):
+    if library is None or not hasattr(library, "malloc_trim") or not hasattr(library, name):
         return None
     function = library[name]
-    function.argtypes, function.restype = [ctypes.c_size_t], ctypes.c_void_p
+    function.argtypes, function.restype = arguments, result
     return function

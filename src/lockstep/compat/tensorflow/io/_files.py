@@ -35,7 +35,8 @@ def path_of(name: Any) -> str:
     ):
         raise ArgumentError(f"A file name must be text. Received: {name!r}.")
     if isinstance(name, np.ndarray):
-        name = name.item() if name.dtype == object else to_text(name).item()
+        text = name.item()
+        name = text if isinstance(text, bytes) else to_text(name).item()
     return name.decode() if isinstance(name, bytes) else str(Path(name))
 
 
