@@ -199,6 +199,27 @@ print("done", flush=True)
 """
 
 
+def test_a_failed_task_may_be_slow_to_write_its_output(job: Job) -> None:
+    """As into a pipe that somebody reads slowly: the first task, with jax's service, ends after it."""
+    tasks = start(
+        job,
+        """
+import io, time
+
+class Slow(io.StringIO):
+    def flush(self):
+        time.sleep(1.0)
+
+
+if me == 1:
+    sys.stdout = Slow()
+model.fit(x[:8], y[:8], batch_size=4, epochs=1 + me, verbose=0)
+""",
+    )
+    for task in tasks:
+        assert_ends(task, "All tasks must have the same arguments of fit")
+
+
 def test_a_callback_at_the_end_may_take_its_time(job: Job) -> None:
     """What is left of a call is each task's own affair: others may have ended their programs, and wait for it."""
     kinds = ("train", "test", "predict")

@@ -167,6 +167,19 @@ def test_a_failed_chief_stays_until_the_others_know(pair: Pair) -> None:
     assert not chief.is_alive()
 
 
+def test_a_failed_chief_stays_until_the_others_have_ended(pair: Pair) -> None:
+    connected = {1}
+    pair.dogs[0]._connected_processes = lambda: connected
+    pair.controls[1].announce_end()
+    chief = threading.Thread(target=pair.dogs[0].shut_down)
+    chief.start()
+    chief.join(2 * SUSPECT)
+    assert chief.is_alive(), "the other one has announced its end, and has not ended"
+    connected.clear()
+    chief.join(HEARING / 2)
+    assert not chief.is_alive()
+
+
 def test_a_failed_chief_does_not_wait_for_the_dead(pair: Pair) -> None:
     pair.dogs[1].stop()
     began = time.monotonic()

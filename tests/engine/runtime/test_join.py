@@ -24,7 +24,7 @@ SPARE = 15.0
 def assert_all_fail(tasks: list[Task], *told: str) -> None:
     """Every task ends by itself with an error that says `told`."""
     for task in tasks:
-        assert task.wait(SPARE) == 1
+        assert task.wait(SPARE) == 1, task.err[-3000:]
         # The line below the message names its page.
         *_, last, pointer = task.err.strip().splitlines()
         assert is_pointer(pointer)

@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Set
 from dataclasses import replace
 from typing import Any
 
@@ -42,12 +42,26 @@ _ACCOUNTS = "accounts"
 
 
 class HeartbeatMonitor:
-    """Sends a heartbeat once a second, and watches those of the others while this task depends on them."""
+    """Sends a heartbeat once a second, and watches those of the others while this task depends on them.
 
-    def __init__(self, control: Control, limits: Limits, outage: Callable[[], Outage | None] | None = None) -> None:
+    Args:
+        control: The messages between the tasks.
+        limits: The time limits of the waits.
+        outage: Returns what is known of a cut of the network between this task and the first.
+        connected_processes: Returns the other processes that have a connection with this one, and so have not ended.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        limits: Limits,
+        outage: Callable[[], Outage | None] | None = None,
+        connected_processes: Callable[[], Set[int]] = frozenset,
+    ) -> None:
         self._control = control
         self._limits = limits
         self._outage = outage
+        self._connected_processes = connected_processes
         # Set when the program has ended, and the others are waited for.
         self._leaving: Run | None = None
         self._seen: dict[int, tuple[int | None, float]] = {}
@@ -118,11 +132,11 @@ class HeartbeatMonitor:
             raise PeerError(self._given_up(silent))
 
     def shut_down(self) -> None:
-        """Announces the end of a failed task; the first one waits for the others to learn the root cause."""
+        """Announces the end of a failed task; the first one waits for the others to end."""
         with contextlib.suppress(Exception):  # The service has gone.
             self._control.announce_end()
-            # The first task hosts the service that the others learn the root cause from, and without which jax ends
-            # their processes: it stays until those that are alive have learned it, but no longer than the limit.
+            # The first task hosts the service that the others learn the root cause from, and without which jax aborts
+            # their processes: it stays until those that are alive have ended, but no longer than the limit.
             if self._control.process == 0:
                 self._wait_for_others()
 
@@ -136,7 +150,8 @@ class HeartbeatMonitor:
         others = set(range(1, len(self._control.tasks)))
         start = changed = time.monotonic()
         before: dict[int, Any] = {}
-        while waiting := others - self._control.ended():
+        # One that has announced its end may still write its output, and jax would abort it there.
+        while waiting := others - (self._control.ended() - self._connected_processes()):
             listing = {int(name): value for name, value in self._control.listing("heartbeats").items()}
             heartbeats = {i: value for i, value in listing.items() if i in waiting}
             now = time.monotonic()

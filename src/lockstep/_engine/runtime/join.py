@@ -179,7 +179,9 @@ def _start(
     client = distributed.global_state.client
     assert client is not None
     control = Control(client, process, names)
-    heartbeat = HeartbeatMonitor(control, limits, None if tunnel is None else tunnel.outage)
+    heartbeat = HeartbeatMonitor(
+        control, limits, None if tunnel is None else tunnel.outage, liveness.connected_processes
+    )
     heartbeat.start()
     liveness.watch(control)
     failure.install()

@@ -33,12 +33,17 @@ class LivenessSockets:
 
     def __init__(self) -> None:
         self._sockets: dict[int, socket.socket] = {}
+        self._ended: set[int] = set()
         # A forked process that keeps a connection open would hide this one's end.
         os.register_at_fork(after_in_child=self.close)
 
     def add(self, process: int, sock: socket.socket) -> None:
         """Keeps a connection with another task, before `watch`."""
         self._sockets[process] = sock
+
+    def connected_processes(self) -> set[int]:
+        """Returns the other processes whose connection with this one is open: they have not ended."""
+        return self._sockets.keys() - self._ended
 
     def close(self) -> None:
         """Closes all connections."""
@@ -60,6 +65,7 @@ class LivenessSockets:
                     closed = _has_closed(self._sockets[key.data])
                     if closed is not False:
                         selector.unregister(key.fileobj)
+                        self._ended.add(key.data)
                     if closed:
                         threading.Thread(target=_call_quietly, args=(on_close, control, key.data), daemon=True).start()
 
