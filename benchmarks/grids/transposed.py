@@ -35,6 +35,8 @@ def transposed_cases() -> Iterator[Case]:
     for length, rank in ((100, 1), (6, 3)):
         yield _case(8, length, 16, 16, 3, rank=rank)
         yield _case(8, length, 64, 32, 4, rank=rank)
+    for volume in ((8, 12, 32, 16, 2), (2, 8, 16, 8, 3), (1, 8, 64, 32, 4), (4, 4, 16, 16, 2)):
+        yield _case(*volume, rank=3)
     for dtype in (jnp.bfloat16, jnp.float16, jnp.float64):
         yield _case(16, 7, 32, 32, 3, dtype=dtype)
         yield _case(8, 14, 32, 3, 5, dtype=dtype)

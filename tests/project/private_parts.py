@@ -38,8 +38,9 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
         },
     ),
     (
-        "The cache of compiled programs is written by the first process alone: see `compile_cache`.",
+        "The cache of compiled programs is written in place, and by the first process alone: see `compile_cache`.",
         {
+            "jax._src.compilation_cache.get_file_cache": "function (path)",
             "jax._src.compilation_cache.put_executable_and_time": (
                 "function (cache_key, module_name, executable, backend, compile_time)"
             ),

@@ -147,6 +147,18 @@ def test_a_transposed_kernel_s_gradient_does_not_read_backwards() -> None:
     assert "rhs_reversal" not in ours
 
 
+def test_a_transposed_kernel_s_gradient_is_no_product_of_all_places() -> None:
+    """Its kernel, the output's gradient, is larger than its picture, for which there is another rule."""
+
+    def gradient(x: Any, g: Any) -> Any:
+        layer = lambda k: lax.conv_transpose(x, k, (2, 2), "VALID")  # noqa: E731
+        return jax.linear_transpose(layer, jax.ShapeDtypeStruct((4, 4, 32, 16), "float32"))(g)
+
+    arrays = random((4, 4, 4, 32), "float32", 0), random((4, 10, 10, 16), "float32", 1)
+    needed = 2 * 4 * (4 * 4) * (4 * 4) * 32 * 16
+    assert lowered(gradient, *arrays, ours=True).compile().cost_analysis()["flops"] < 2 * needed
+
+
 @pytest.mark.slow
 @settings(max_examples=8)
 @given(

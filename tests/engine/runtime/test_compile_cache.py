@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import stat
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -59,7 +61,7 @@ def test_the_second_start_compiles_nothing(job: Job, tmp_path: Path) -> None:
     assert second == {**first, "cache_hits": first["cache_misses"], "cache_misses": 0}
 
 
-def test_a_damaged_program_is_compiled_again(job: Job, tmp_path: Path) -> None:
+def test_a_damaged_program_is_compiled_again_once(job: Job, tmp_path: Path) -> None:
     program = _TRAIN.replace('simplefilter("error")', 'simplefilter("always")')
     first = _answer(job.start(program, LOCKSTEP_CACHE_DIR=str(tmp_path / "cache")))
     for i, entry in enumerate(_entries(tmp_path / "cache")):
@@ -70,6 +72,33 @@ def test_a_damaged_program_is_compiled_again(job: Job, tmp_path: Path) -> None:
     again = job.start(program, LOCKSTEP_CACHE_DIR=str(tmp_path / "cache"))
     assert _answer(again)["loss"] == first["loss"]
     assert "Error reading persistent compilation cache entry for" in again.err
+    third = _answer(job.start(_TRAIN, LOCKSTEP_CACHE_DIR=str(tmp_path / "cache")))
+    assert third == {**first, "cache_hits": first["cache_misses"], "cache_misses": 0}
+
+
+def test_a_process_that_is_killed_leaves_no_part_of_a_program(job: Job, tmp_path: Path) -> None:
+    # Killed between the two halves of a program's bytes, as the store writes them.
+    killed = """
+        import os, signal
+        from io import BufferedWriter
+        fdopen = os.fdopen
+
+        class Killed(BufferedWriter):
+            def write(self, content):
+                super().write(content[: len(content) // 2])
+                self.flush()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        os.fdopen = lambda handle, mode: Killed(fdopen(handle, mode, buffering=0))
+    """
+    directory = tmp_path / "cache"
+    task = job.start(textwrap.dedent(killed) + textwrap.dedent(_TRAIN), LOCKSTEP_CACHE_DIR=str(directory))
+    assert task.wait() == -signal.SIGKILL
+    (leftover,) = (directory / "compiled").iterdir()
+    os.utime(leftover, (0, 0))
+    first = _answer(job.start(_TRAIN, LOCKSTEP_CACHE_DIR=str(directory)))
+    assert first["cache_hits"] == 0
+    assert first["cache_misses"] == len(_entries(directory)) == len(list((directory / "compiled").iterdir()))
 
 
 def test_jax_s_own_switch_leaves_it_off(job: Job, tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ from lockstep._cpu.lowerings.kernel_gradients import (
     large_kernel_gradient,
     one_output_kernel_gradient,
     pointwise_kernel_gradient,
-    transposed_kernel_gradient,
 )
 from lockstep._cpu.lowerings.loop_outputs import loop_outputs
 from lockstep._cpu.lowerings.loop_products import loop_products
@@ -42,6 +41,7 @@ from lockstep._cpu.lowerings.resampling import resample
 from lockstep._cpu.lowerings.row_updates import update_rows
 from lockstep._cpu.lowerings.small_convolutions import few_inputs, one_output, pointwise
 from lockstep._cpu.lowerings.small_pictures import large_kernel, small_picture
+from lockstep._cpu.lowerings.transposed_gradients import foreign_transposed_gradient, transposed_kernel_gradient
 from lockstep._cpu.lowerings.variances import simplify_variances
 from lockstep._cpu.lowerings.windows import ISOLATE_ORIGINAL, isolate
 from lockstep._engine.step.jaxprs import replace_equations, replace_subjaxprs
@@ -57,6 +57,8 @@ _CONVOLUTION_RULES: tuple[Callable[[Convolution], Compute | None], ...] = (
     grouped_kernel_gradient,
     pointwise_kernel_gradient,
     pointwise,
+    # Its kernel is larger than its picture, too.
+    transposed_kernel_gradient,
     small_picture,
     large_kernel,
     large_kernel_gradient,
@@ -64,7 +66,6 @@ _CONVOLUTION_RULES: tuple[Callable[[Convolution], Compute | None], ...] = (
     one_output,
     kernel_gradient,
     one_output_kernel_gradient,
-    transposed_kernel_gradient,
     canonicalize,
 )
 
@@ -77,7 +78,8 @@ def convolution_rule(lhs: Aval, rhs: Aval, **params: Any) -> Callable[..., Any] 
 def local_convolution_rule(lhs: Aval, rhs: Aval, **params: Any) -> Callable[..., Any] | None:
     """Rule: a convolution on one device, for which a custom call may stand, too."""
     # oneDNN transposes images, too, for the gradient of a kernel with one output.
-    return _ask((one_output_kernel_gradient, foreign_convolution, *_CONVOLUTION_RULES), lhs, rhs, params)
+    first = one_output_kernel_gradient, foreign_transposed_gradient, foreign_convolution
+    return _ask((*first, *_CONVOLUTION_RULES), lhs, rhs, params)
 
 
 def local_product_rule(lhs: Aval, rhs: Aval, **params: Any) -> Any:

@@ -12,6 +12,8 @@ import errno
 import logging
 import os
 import stat
+import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ DIRECTORY = "LOCKSTEP_CACHE_DIR"
 _SECONDS = "jax_persistent_cache_min_compile_time_secs"
 # JAX's default: programs that were compiled faster are not kept.
 _DEFAULT_SECONDS = 1.0
+# Of a file while it is written; what is older was left by a process that was killed.
+_UNFINISHED, _ABANDONED_SECONDS = ".unfinished", 3600.0
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 # As many as Linux follows.
 _MAX_LINKS = 40
@@ -54,9 +58,62 @@ def enable(process: int) -> None:
     if getattr(settings, _SECONDS) == _DEFAULT_SECONDS:
         # A start compiles dozens of small programs: reading one takes 1 ms, compiling it 10.
         jax.config.update(_SECONDS, 0.0)
+    store_in_whole_files(str(directory))
     if process:
         write_on_this_process(str(directory))
     _log.debug("Compiled programs are kept in %s.", directory)
+
+
+class _Store:
+    """Compiled programs in the files of one directory, each of which is whole or not there."""
+
+    def __init__(self, directory: str) -> None:
+        self._path = Path(directory)  # JAX prints it.
+        for leftover in self._path.glob(f"*{_UNFINISHED}"):
+            with contextlib.suppress(OSError):  # Another process removes it, too.
+                if time.time() - leftover.stat().st_mtime > _ABANDONED_SECONDS:
+                    leftover.unlink()
+
+    def get(self, key: str) -> bytes | None:
+        """Returns the program of a key, or `None`."""
+        try:
+            return self._file(key).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def put(self, key: str, value: bytes) -> None:
+        """Writes the program of a key. JAX does so when there was none, or one that could not be read."""
+        handle, unfinished = tempfile.mkstemp(_UNFINISHED, dir=self._path)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(value)
+            os.replace(unfinished, self._file(key))
+        except BaseException:  # Also KeyboardInterrupt.
+            os.unlink(unfinished)
+            raise
+
+    def _file(self, key: str) -> Path:
+        return self._path / f"{key}-cache"  # As JAX names it.
+
+
+def store_in_whole_files(directory: str) -> None:
+    """Replaces JAX's store of compiled programs in `directory`, unless the user has it bounded or verified."""
+    # JAX writes a program in place, and never again. A process that is killed meanwhile leaves the half of it, which
+    # costs every later start a warning and the compilation; and so do other processes that read it meanwhile.
+    import jax
+    from jax._src import compilation_cache
+
+    cache: Any = compilation_cache
+    settings: Any = jax.config
+    theirs = cache.get_file_cache
+
+    def get_file_cache(path: str) -> tuple[Any, str] | None:
+        is_bounded = settings.jax_compilation_cache_max_size != -1
+        if path != directory or is_bounded or settings.jax_compilation_cache_check_contents:
+            return theirs(path)
+        return _Store(path), path
+
+    cache.get_file_cache = get_file_cache
 
 
 def write_on_this_process(directory: str) -> None:
