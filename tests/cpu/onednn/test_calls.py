@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -12,13 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
 from lockstep._cpu.lowerings import foreign_products
-from lockstep._cpu.onednn import calls, library
+from lockstep._cpu.onednn import calls, library, pieces
 from lockstep._cpu.onednn.calls import ConvolutionCall, ProductCall
 from lockstep._cpu.onednn.custom_call import NAME
 from lockstep._cpu.onednn.memory import Arena
@@ -66,6 +67,7 @@ _CONVOLUTIONS: dict[str, tuple[dict[str, Any], tuple[int, ...], tuple[int, ...]]
     "3x3": ({}, (16, 20, 20, 32), (3, 3, 32, 16)),
     "examples that threads do not divide evenly": ({}, (13, 20, 20, 32), (3, 3, 32, 32)),
     "one example": ({}, (1, 64, 64, 32), (3, 3, 32, 32)),
+    "one example, strides": ({"strides": 2, "padding": "VALID"}, (1, 98, 99, 32), (3, 4, 32, 48)),
     "strides": ({"strides": 2}, (16, 21, 21, 32), (3, 3, 32, 24)),
     "strides that leave a rest": ({"strides": 3, "padding": "VALID"}, (16, 22, 22, 32), (4, 4, 32, 32)),
     "dilation": ({"dilation": 2, "padding": "VALID"}, (16, 20, 20, 32), (3, 3, 32, 24)),
@@ -243,20 +245,90 @@ def test_small_convolutions_are_left_to_xla(shape: tuple[int, ...], kernel: tupl
 sizes = st.integers(1, 40)
 
 
-@given(sizes, sizes, sizes, sizes, st.sampled_from(["forward", "backward_data", "backward_weights"]), sizes)
-def test_pieces_of_a_convolution_are_the_whole(n: int, size: int, ci: int, co: int, kind: Any, cores: int) -> None:
-    space = (size * 30,)
-    call = ConvolutionCall("float32", kind, (n, *space, ci), (3, ci, co), (n, *space, co), (1,), (1,), ((1, 1),), 1)
+def compute(call: ConvolutionCall, first: Any, second: Any) -> Any:
+    """Computes a call as jax does."""
+
+    def convolve(source: Any, kernel: Any) -> Any:
+        return lax.conv_general_dilated(
+            source,
+            kernel,
+            call.strides,
+            call.padding,
+            rhs_dilation=call.dilation,
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            feature_group_count=call.groups,
+        )
+
+    if call.kind == "forward":
+        return convolve(first, second)
+    if call.kind == "backward_data":
+        return jax.vjp(lambda source: convolve(source, second), jnp.zeros(call.source))[1](first)[0]
+    return jax.vjp(lambda kernel: convolve(first, kernel), jnp.zeros(call.kernel))[1](second)[0]
+
+
+@given(
+    examples=st.integers(1, 5),
+    height=st.integers(1, 9),
+    taps=st.integers(1, 4),
+    stride=st.integers(1, 3),
+    dilation=st.integers(1, 2),
+    padding=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    groups=st.integers(1, 2),
+    kind=st.sampled_from(["forward", "backward_data", "backward_weights"]),
+    cores=st.integers(1, 5),
+)
+@example(1, 9, 3, 2, 1, (0, 1), 1, "backward_data", 2)
+def test_pieces_of_a_convolution_are_the_whole(
+    examples: int,
+    height: int,
+    taps: int,
+    stride: int,
+    dilation: int,
+    padding: tuple[int, int],
+    groups: int,
+    kind: Any,
+    cores: int,
+) -> None:
+    places = (height + sum(padding) - (taps - 1) * dilation - 1) // stride + 1
+    if places < 1:
+        return
+    call = ConvolutionCall(
+        *("float32", kind, (examples, height, 3, 2), (taps, 2, 2 // groups, 4), (examples, places, 2, 4)),
+        *((stride, 1), (dilation, 1), (padding, (0, 0)), groups),
+    )
     assert calls.from_text(calls.as_text(call)) == call
-    pieces = divide(call, cores)
-    parts: list[Any] = [piece.call for piece in pieces]
-    assert sum(part.source[0] for part in parts) == n
-    ends = np.cumsum([0, *(part.source[0] for part in parts)])[:-1]
-    source, output = space[0] * ci, space[0] * co
-    first = output if kind == "backward_data" else source
-    assert [piece.first for piece in pieces] == [end * first for end in ends]
-    result = {"forward": output, "backward_data": source, "backward_weights": 0}[kind]
-    assert [piece.result for piece in pieces] == [end * result for end in ends]
+    # Small numbers, whose sums are exact.
+    shapes = {
+        "forward": (call.source, call.kernel, call.output),
+        "backward_data": (call.output, call.kernel, call.source),
+        "backward_weights": (call.source, call.output, call.kernel),
+    }
+    first, second = (np.random.default_rng(i).integers(-8, 8, shapes[kind][i]).astype(np.float32) for i in (0, 1))
+    with mock.patch.object(pieces, "_LEAST_PRODUCTS", 1):
+        found = divide(call, cores)
+    result = np.zeros(math.prod(shapes[kind][2]), np.float32)
+    for piece in found:
+        part: Any = piece.call
+        given_first = {"backward_data": part.output}.get(kind, part.source)
+        given_second = {"backward_weights": part.output}.get(kind, part.kernel)
+        values = compute(
+            part,
+            first.reshape(-1)[piece.first :][: math.prod(given_first)].reshape(given_first),
+            second.reshape(-1)[piece.second :][: math.prod(given_second)].reshape(given_second),
+        )
+        size = math.prod(part.results[0])
+        result[piece.result :][:size] += np.asarray(values).reshape(-1)
+    np.testing.assert_array_equal(result.reshape(shapes[kind][2]), compute(call, first, second))
+    assert len(found) <= min(cores, MOST_PIECES)
+
+
+@pytest.mark.parametrize("kind", ["forward", "backward_data", "backward_weights"])
+def test_one_example_is_computed_on_all_cores(kind: Any) -> None:
+    call = ConvolutionCall(
+        "float32", kind, (1, 64, 64, 32), (3, 3, 32, 32), (1, 64, 64, 32), (1, 1), (1, 1), ((1, 1), (1, 1)), 1
+    )
+    assert len(divide(call, 2)) == 2
+    assert len(divide(call, 4)) == 4
 
 
 @given(sizes, sizes, sizes, sizes, st.booleans(), sizes)
@@ -267,14 +339,14 @@ def test_pieces_of_a_product_are_the_whole(m: int, k: int, n: int, batch: int, h
         first, second = ((batch, m, k), (m * k, k, 1)), ((batch, k, n), (k * n, n, 1))
     call: Any = ProductCall("float32", first, second, (batch, m, n) if has_batch else (m, n))
     assert calls.from_text(calls.as_text(call)) == call
-    pieces = divide(call, cores)
-    parts: list[Any] = [piece.call for piece in pieces]
+    found = divide(call, cores)
+    parts: list[Any] = [piece.call for piece in found]
     assert sum(part.first[0][0] for part in parts) == first[0][0]
     ends = np.cumsum([0, *(part.first[0][0] for part in parts)])[:-1]
     rows = m if has_batch else 1
-    assert [piece.first for piece in pieces] == [end * rows * k for end in ends]
-    assert [piece.second for piece in pieces] == [end * k * n * has_batch for end in ends]
-    assert [piece.result for piece in pieces] == [end * rows * n for end in ends]
+    assert [piece.first for piece in found] == [end * rows * k for end in ends]
+    assert [piece.second for piece in found] == [end * k * n * has_batch for end in ends]
+    assert [piece.result for piece in found] == [end * rows * n for end in ends]
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system does not bind threads")

@@ -37,8 +37,8 @@ def foreign_transposed_gradient(convolution: Convolution) -> Compute | None:
     # 0.24; 8x12x12x12x32, 16 of 2x2x2 31.5 and 0.36, in a loop 42 and 0.61; 2x4x4x4x128, 64 of 3x3x3 5.8 and 0.40.
     if not _is_gradient(convolution):
         return None
-    operands = [jax.ShapeDtypeStruct(shape, convolution.dtype) for shape in (convolution.rhs, convolution.lhs)]
-    exchanged = canonical(*operands, _exchanged_params(convolution))
+    lhs, rhs = (jax.ShapeDtypeStruct(shape, convolution.dtype) for shape in (convolution.rhs, convolution.lhs))
+    exchanged = canonical(lhs, rhs, _exchanged_params(convolution))
     return None if exchanged is None or kernel_gradient_call(exchanged) is None else _exchange(convolution)
 
 
