@@ -39,6 +39,8 @@ def _others() -> Iterator[Layer]:
     yield _layer(16, 8, 16)
     yield _layer(4, 28, 32, multiplier=2)
     yield _layer(16, 32, 3, multiplier=4)
+    yield _layer(16, 48, 3, taps=5, multiplier=8)
+    yield _layer(8, 96, 4, multiplier=2)
     yield replace(_layer(4, 28, 64), padding="VALID")
     yield replace(_layer(4, 28, 64), dilation=2)
     yield replace(_layer(16, 256, 64, taps=5), rank=1)

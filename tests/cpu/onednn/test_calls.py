@@ -137,6 +137,29 @@ def test_gradients_of_depthwise_kernels(taps: tuple[int, int], dilation: int, ou
 
 
 @pytest.mark.parametrize(
+    ("settings", "images", "outputs"),
+    [
+        ({}, (8, 40, 40, 3), 8),
+        ({"strides": 2, "padding": "VALID"}, (16, 49, 48, 4), 4),
+        ({"dilation": 2}, (16, 40, 40, 2), 6),
+    ],
+)
+def test_kernels_of_few_channels_with_several_outputs_each(
+    settings: dict[str, Any], images: tuple[int, ...], outputs: int
+) -> None:
+    channels = images[-1]
+    f = convolution(groups=channels, **settings)
+
+    def gradient(x: jax.Array, kernel: jax.Array) -> Any:
+        return f(x, kernel)[1][1]
+
+    operands = random(images, "float32", 0), random((5, 5, 1, channels * outputs), "float32", 1)
+    assert "while" not in lowered(gradient, *operands, ours=True).as_text()
+    assert count_calls(gradient, *operands) >= 1
+    assert_same(gradient, *operands)
+
+
+@pytest.mark.parametrize(
     ("equation", "shapes"),
     [
         ("ab,bc->ac", [(512, 300), (300, 256)]),

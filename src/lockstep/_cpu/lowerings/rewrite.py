@@ -22,6 +22,7 @@ from lockstep._cpu.lowerings.convolution import Compute, Convolution, canonical,
 from lockstep._cpu.lowerings.depthwise import depthwise, depthwise_kernel_gradient
 from lockstep._cpu.lowerings.epilogues import fuse_epilogues
 from lockstep._cpu.lowerings.equations import call_instead, is_plain
+from lockstep._cpu.lowerings.few_groups import few_groups_gradient
 from lockstep._cpu.lowerings.foreign_convolutions import foreign_convolution
 from lockstep._cpu.lowerings.foreign_products import foreign_product
 from lockstep._cpu.lowerings.grouped import grouped, grouped_kernel_gradient
@@ -78,7 +79,7 @@ def convolution_rule(lhs: Aval, rhs: Aval, **params: Any) -> Callable[..., Any] 
 def local_convolution_rule(lhs: Aval, rhs: Aval, **params: Any) -> Callable[..., Any] | None:
     """Rule: a convolution on one device, for which a custom call may stand, too."""
     # oneDNN transposes images, too, for the gradient of a kernel with one output.
-    first = one_output_kernel_gradient, foreign_transposed_gradient, foreign_convolution
+    first = one_output_kernel_gradient, foreign_transposed_gradient, few_groups_gradient, foreign_convolution
     return _ask((*first, *_CONVOLUTION_RULES), lhs, rhs, params)
 
 
