@@ -26,6 +26,7 @@ _KINDS = (
     ("conv", "forward", "other convolutions, forward"),
     ("conv", "of input", "other convolutions, gradient of the input"),
     ("conv", "of kernel", "other convolutions, gradient of the kernel"),
+    ("transposed", "forward", "transposed convolutions of volumes, forward"),
     ("transposed", "of kernel", "transposed convolutions, gradient of the kernel"),
     ("recurrent", "gradient", "recurrent layers, gradient"),
     ("product", "of kernel", "dense layers, gradient of the kernel"),

@@ -1,4 +1,4 @@
-"""Transposed convolutions, as decoders of images have them: the gradient of the kernel."""
+"""Transposed convolutions, as decoders of images have them: the gradient of the kernel, and volumes forward."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ def transposed_cases() -> Iterator[Case]:
     for length, rank in ((100, 1), (6, 3)):
         yield _case(8, length, 16, 16, 3, rank=rank)
         yield _case(8, length, 64, 32, 4, rank=rank)
-    for volume in ((8, 12, 32, 16, 2), (2, 8, 16, 8, 3), (1, 8, 64, 32, 4), (4, 4, 16, 16, 2)):
+    for volume in ((8, 12, 32, 16, 2), (2, 8, 16, 8, 3), (1, 8, 64, 32, 4), (4, 4, 16, 16, 2), (4, 8, 16, 1, 4)):
         yield _case(*volume, rank=3)
+        yield _case(*volume, rank=3, is_forward=True)
     for dtype in (jnp.bfloat16, jnp.float16, jnp.float64):
         yield _case(16, 7, 32, 32, 3, dtype=dtype)
         yield _case(8, 14, 32, 3, 5, dtype=dtype)
@@ -53,6 +54,7 @@ def _case(
     rank: int = 2,
     dtype: Any = jnp.float32,
     quick: bool = False,
+    is_forward: bool = False,
 ) -> Case:
     x, kernel = (batch, *(size,) * rank, inputs), (*(taps,) * rank, inputs, outputs)
 
@@ -68,5 +70,7 @@ def _case(
 
     space, places = ("x".join([str(n)] * rank) for n in (size, taps))
     about = f"{padding.lower()} stride {stride} {jnp.dtype(dtype).name}"
-    name = f"transposed {batch}x{space}x{inputs} {places} -> {outputs} {about} of kernel"
-    return Case(name, of_kernel, (x, out), dtype, quick)
+    name = f"transposed {batch}x{space}x{inputs} {places} -> {outputs} {about}"
+    if is_forward:
+        return Case(f"{name} forward", layer, (x, kernel), dtype, quick)
+    return Case(f"{name} of kernel", of_kernel, (x, out), dtype, quick)

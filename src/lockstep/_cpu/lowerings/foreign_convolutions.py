@@ -29,6 +29,11 @@ _LEAST_PRODUCTS, _LEAST_GROUPED_PRODUCTS, _LEAST_DEPTHWISE_PRODUCTS = 5_000_000,
 # with AVX2). With AVX-512 the first three are 0.24 and 0.17, 0.24 and 0.17, 0.37 and 0.15; 4x32x32x16, half of that,
 # 0.13 and 0.10, 0.14 and 0.10, 0.33 and 0.09; but in a loop the first forward 0.33 and 0.39.
 _LEAST_OF_GOOD_KERNELS = 25_000_000
+# Of volumes XLA has naive loops only (ms, float32, 2-core EPYC with AVX-512, XLA's and oneDNN's). Transposed, stride 2:
+# 8x16x16x16x32 with one kernel of 4x4x4 2,600 and 6.5, 2x8x8x8x16 with 2 of 3x3x3 17 and 0.20. Kernels' gradients:
+# 8x16x16x16x1 with 16 of 3x3x3 2.6 and 0.17, 4x12x12x12x8 with one, stride 2 1.3 and 0.04, 8x4x4x4x64 with 64 of 4x4x4,
+# transposed 37 and 0.9, 1x6x6x6x16 with 16, stride 2 0.18 and 0.04.
+_LEAST_PRODUCTS_WITH_HOLES, _LEAST_PRODUCTS_OF_VOLUME_KERNELS = 10_000, 100_000
 # Places in each dimension of a kernel of one channel whose gradient oneDNN has a kernel of its own for (jit_dw).
 _MOST_DEPTHWISE_TAPS = 3
 _MOST_PRODUCTS_OF_MANY_TAPS = 2_000_000
@@ -98,7 +103,9 @@ def _is_of_kernel(convolution: Convolution) -> bool:
     # At most one of the two is more than 1: groups of the batch are those of a gradient of a kernel.
     if convolution.feature_groups != convolution.batch_groups:
         return convolution.batch_groups > 1
-    return math.prod(convolution.window) > math.prod(convolution.out[1:-1])
+    window, places = math.prod(convolution.window), math.prod(convolution.out[1:-1])
+    # Where the kernel is as large as the output: differentiation makes the channels of the images the batch.
+    return window > places or (window == places > 1 and convolution.lhs_order[0] != 0)
 
 
 def _has_holes(convolution: Convolution) -> bool:
@@ -120,6 +127,10 @@ def _is_suitable(convolution: Convolution) -> bool:
 
 
 def _least_products(convolution: Convolution) -> int:
+    if convolution.rank == _MOST_DIMENSIONS and _has_holes(convolution):
+        return _LEAST_PRODUCTS_WITH_HOLES
+    if convolution.rank == _MOST_DIMENSIONS and _is_of_kernel(convolution):
+        return _LEAST_PRODUCTS_OF_VOLUME_KERNELS
     if convolution.feature_groups == convolution.batch_groups == 1:
         return _LEAST_OF_GOOD_KERNELS if _is_good_for_xla(convolution) else _LEAST_PRODUCTS
     # The batch of a kernel's gradient are the input's channels.
@@ -156,9 +167,20 @@ def _is_worth(call: ConvolutionCall) -> bool:
             return is_depthwise and _is_worth_of_depthwise_kernel(call)
         if len(space) == 1:
             return _is_worth_of_line_kernel(call)
+        if len(space) == _MOST_DIMENSIONS:
+            return True
         is_large = inputs * outputs >= _LEAST_CHANNELS_PRODUCT or math.prod(space) >= _LARGE_PICTURE
         return inputs > 1 and is_large
-    return (outputs if call.kind == "forward" else inputs) >= _LEAST_CHANNELS
+    return _least_channels(call) <= (outputs if call.kind == "forward" else inputs)
+
+
+def _least_channels(call: ConvolutionCall) -> int:
+    """Returns for how many channels of the result oneDNN is faster, except for a kernel's gradient."""
+    if len(call.strides) < _MOST_DIMENSIONS:
+        return _LEAST_CHANNELS
+    # Of volumes, as above: the gradient of the input of 8x16x16x16x2, 8 kernels of 5x5x5, 34 and 2.1; of one channel
+    # `one_output` is faster, 1.9 and 3.4, but has nothing for strides: see `_LEAST_PRODUCTS_WITH_HOLES`.
+    return 1 if call.kind == "backward_data" and set(call.strides) != {1} else 2
 
 
 def _is_worth_of_line_kernel(call: ConvolutionCall) -> bool:
