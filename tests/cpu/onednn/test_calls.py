@@ -86,6 +86,8 @@ _CONVOLUTIONS: dict[str, tuple[dict[str, Any], tuple[int, ...], tuple[int, ...]]
     "a line": ({"rank": 1}, (32, 200, 32), (5, 32, 64)),
     "a volume": ({"rank": 3}, (4, 10, 10, 10, 16), (3, 3, 3, 16, 32)),
     "a volume, strides": ({"rank": 3, "strides": 2}, (2, 9, 10, 9, 8), (3, 3, 3, 8, 3)),
+    "a volume, of a larger kernel": ({"rank": 3, "dilation": 2}, (4, 8, 7, 8, 8), (5, 5, 5, 8, 8)),
+    "a volume, of more taps than outputs": ({"rank": 3, "strides": 2}, (4, 6, 7, 8, 16), (5, 5, 5, 16, 8)),
     "a volume of one channel": ({"rank": 3}, (4, 10, 10, 10, 1), (3, 3, 3, 1, 16)),
     "channels that fill no vector": ({}, (16, 20, 20, 27), (3, 3, 27, 35)),
 }

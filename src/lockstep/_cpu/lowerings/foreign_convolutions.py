@@ -103,9 +103,12 @@ def _is_of_kernel(convolution: Convolution) -> bool:
     # At most one of the two is more than 1: groups of the batch are those of a gradient of a kernel.
     if convolution.feature_groups != convolution.batch_groups:
         return convolution.batch_groups > 1
-    window, places = math.prod(convolution.window), math.prod(convolution.out[1:-1])
-    # Where the kernel is as large as the output: differentiation makes the channels of the images the batch.
-    return window > places or (window == places > 1 and convolution.lhs_order[0] != 0)
+    if math.prod(convolution.window) > math.prod(convolution.out[1:-1]):
+        return True
+    # The gradient of a kernel that is larger than the output, of which differentiation makes one: the channels of the
+    # images are its batch. Of pictures oneDNN takes as long either way, 32x6x6x128 with 128 of 5x5, stride 2, 0.93 and
+    # 0.56; of volumes 8x8x10x9x32 with 32 of 5x5x5, stride 2, 0.5 and 20.
+    return convolution.rank == _MOST_DIMENSIONS and convolution.lhs_order[0] != 0
 
 
 def _has_holes(convolution: Convolution) -> bool:
@@ -155,12 +158,13 @@ def _is_worth(call: ConvolutionCall) -> bool:
     # kernel as large as the picture: 32x2x2x512 with 512 of 3x3, the input's gradient 5.5 and 20; 8x3x3x768 13.7 and
     # 17.9. Few channels: 128x28x28x32 with 1 of 3x3 1.9 and 3.1, 16x96x96x32 with 3 7.1 and 10.1. Kernels' gradients:
     # 64x28x28x1 with 32 of 3x3 0.67 and 0.91, 64x16x16x8 with 8 0.39 and 1.5, 16x17x17x17 with 17 0.66 and 4.6, but
-    # 32x32x32x16 with 16 2.8 and 2.6, 32x64x64x8 with 16 12.1 and 1.9.
+    # 32x32x32x16 with 16 2.8 and 2.6, 32x64x64x8 with 16 12.1 and 1.9. Of volumes XLA's loops are slower, whatever the
+    # kernel covers: 8x8x10x9x32 with 32 of 5x5x5, dilated, 118 and 1.3.
     taps, space = call.kernel[:-2], call.source[1:-1]
     inputs, outputs = call.source[-1], call.output[-1]
     covers = any(size <= (t - 1) * d + 1 and t > 1 for size, t, d in zip(space, taps, call.dilation, strict=True))
     is_depthwise = call.groups > 1 and call.kernel[-2] == 1
-    if math.prod(taps) == 1 or (covers and not is_depthwise):
+    if math.prod(taps) == 1 or (covers and not is_depthwise and len(space) < _MOST_DIMENSIONS):
         return False
     if call.kind == "backward_weights":
         if call.groups > 1:
