@@ -29,8 +29,8 @@ _LEAST_PRODUCTS, _LEAST_GROUPED_PRODUCTS, _LEAST_DEPTHWISE_PRODUCTS = 5_000_000,
 # with AVX2). With AVX-512 the first three are 0.24 and 0.17, 0.24 and 0.17, 0.37 and 0.15; 4x32x32x16, half of that,
 # 0.13 and 0.10, 0.14 and 0.10, 0.33 and 0.09; but in a loop the first forward 0.33 and 0.39.
 _LEAST_OF_GOOD_KERNELS = 25_000_000
-# Of volumes XLA has naive loops only (ms, float32, 2-core EPYC with AVX-512, XLA's and oneDNN's). Transposed, stride 2:
-# 8x16x16x16x32 with one kernel of 4x4x4 2,600 and 6.5, 2x8x8x8x16 with 2 of 3x3x3 17 and 0.20. Kernels' gradients:
+# For these volumes XLA has naive loops (ms, float32, 2-core EPYC with AVX-512, XLA's and oneDNN's). Transposed, stride
+# 2: 8x16x16x16x32 with one kernel of 4x4x4 2,600 and 6.5, 2x8x8x8x16 with 2 of 3x3x3 17 and 0.20. Kernels' gradients:
 # 8x16x16x16x1 with 16 of 3x3x3 2.6 and 0.17, 4x12x12x12x8 with one, stride 2 1.3 and 0.04, 8x4x4x4x64 with 64 of 4x4x4,
 # transposed 37 and 0.9, 1x6x6x6x16 with 16, stride 2 0.18 and 0.04.
 _LEAST_PRODUCTS_WITH_HOLES, _LEAST_PRODUCTS_OF_VOLUME_KERNELS = 10_000, 100_000

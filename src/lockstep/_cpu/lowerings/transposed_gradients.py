@@ -17,7 +17,7 @@ from jax import lax
 from lockstep._cpu.lowerings.convolution import Compute, Convolution, canonical
 from lockstep._cpu.lowerings.foreign_convolutions import kernel_gradient_call
 
-_MOST_DIMENSIONS = 2
+_PICTURE_DIMENSIONS = 2
 
 
 def transposed_kernel_gradient(convolution: Convolution) -> Compute | None:
@@ -26,7 +26,7 @@ def transposed_kernel_gradient(convolution: Convolution) -> Compute | None:
     # 64x14x14x32, 16 of 3x3 25 and 4.8; 16x32x32x64, 64 of 4x4 760 and 27; 32x14x14x64, 3 of 4x4 10.9 and 1.3;
     # 32x100x64, 64 of 4 31 and 1.9; alike in loops. It is not taken for volumes (2x8x8x8x16, 8 of 3x3x3: 2.2 and 3.8),
     # nor for a single image (1x8x8x16, 16 of 3x3: 0.1 and 0.2).
-    if convolution.rank > _MOST_DIMENSIONS or convolution.rhs[-2] == 1 or not _is_gradient(convolution):
+    if convolution.rank > _PICTURE_DIMENSIONS or convolution.rhs[-2] == 1 or not _is_gradient(convolution):
         return None
     return _exchange(convolution)
 

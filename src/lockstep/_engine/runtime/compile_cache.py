@@ -13,7 +13,6 @@ import logging
 import os
 import stat
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -69,10 +68,7 @@ class _Store:
 
     def __init__(self, directory: str) -> None:
         self._path = Path(directory)  # JAX prints it.
-        for leftover in self._path.glob(f"*{_UNFINISHED}"):
-            with contextlib.suppress(OSError):  # Another process removes it, too.
-                if time.time() - leftover.stat().st_mtime > _ABANDONED_SECONDS:
-                    leftover.unlink()
+        self._has_tidied = False
 
     def get(self, key: str) -> bytes | None:
         """Returns the program of a key, or `None`."""
@@ -87,10 +83,21 @@ class _Store:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(value)
+                self._tidy(os.fstat(handle).st_mtime)
             os.replace(unfinished, self._file(key))
         except BaseException:  # Also KeyboardInterrupt.
             os.unlink(unfinished)
             raise
+
+    def _tidy(self, now: float) -> None:
+        """Removes what processes that were killed have left, once; `now` is by the clock of the file system."""
+        if self._has_tidied:
+            return
+        self._has_tidied = True
+        for leftover in self._path.glob(f"*{_UNFINISHED}"):
+            with contextlib.suppress(OSError):  # Another process removes it, too.
+                if now - leftover.stat().st_mtime > _ABANDONED_SECONDS:
+                    leftover.unlink()
 
     def _file(self, key: str) -> Path:
         return self._path / f"{key}-cache"  # As JAX names it.
