@@ -200,7 +200,7 @@ print("done", flush=True)
 
 
 def test_a_failed_task_may_be_slow_to_write_its_output(job: Job) -> None:
-    """As into a pipe that somebody reads slowly: the first task, with jax's service, ends after it."""
+    """Keeps jax's service until the last process has ended, here one whose output is read slowly."""
     tasks = start(
         job,
         """

@@ -37,7 +37,7 @@ _LEAST_PRODUCTS_WITH_HOLES, _LEAST_PRODUCTS_OF_VOLUME_KERNELS = 10_000, 100_000
 # Places in each dimension of a kernel of one channel whose gradient oneDNN has a kernel of its own for (jit_dw).
 _MOST_DEPTHWISE_TAPS = 3
 _MOST_PRODUCTS_OF_MANY_TAPS = 2_000_000
-_MOST_DIMENSIONS = 3
+_VOLUME = 3  # dimensions of space, the most that oneDNN knows
 _LEAST_CHANNELS, _LEAST_CHANNELS_PRODUCT, _LARGE_PICTURE, _MANY_PLACES = 4, 512, 1024, 4096
 
 
@@ -108,7 +108,7 @@ def _is_of_kernel(convolution: Convolution) -> bool:
     # The gradient of a kernel that is larger than the output, of which differentiation makes one: the channels of the
     # images are its batch. Of pictures oneDNN takes as long either way, 32x6x6x128 with 128 of 5x5, stride 2, 0.93 and
     # 0.56; of volumes 8x8x10x9x32 with 32 of 5x5x5, stride 2, 0.5 and 20.
-    return convolution.rank == _MOST_DIMENSIONS and convolution.lhs_order[0] != 0
+    return convolution.rank == _VOLUME and convolution.lhs_order[0] != 0
 
 
 def _has_holes(convolution: Convolution) -> bool:
@@ -121,7 +121,7 @@ def _is_suitable(convolution: Convolution) -> bool:
     products //= math.prod(convolution.lhs_dilation)
     return (
         computes(convolution.dtype.name)
-        and 1 <= convolution.rank <= _MOST_DIMENSIONS
+        and 1 <= convolution.rank <= _VOLUME
         and not convolution.is_empty
         and products >= _least_products(convolution)
         and large_kernel(convolution) is None
@@ -130,9 +130,9 @@ def _is_suitable(convolution: Convolution) -> bool:
 
 
 def _least_products(convolution: Convolution) -> int:
-    if convolution.rank == _MOST_DIMENSIONS and _has_holes(convolution):
+    if convolution.rank == _VOLUME and _has_holes(convolution):
         return _LEAST_PRODUCTS_WITH_HOLES
-    if convolution.rank == _MOST_DIMENSIONS and _is_of_kernel(convolution):
+    if convolution.rank == _VOLUME and _is_of_kernel(convolution):
         return _LEAST_PRODUCTS_OF_VOLUME_KERNELS
     if convolution.feature_groups == convolution.batch_groups == 1:
         return _LEAST_OF_GOOD_KERNELS if _is_good_for_xla(convolution) else _LEAST_PRODUCTS
@@ -164,14 +164,14 @@ def _is_worth(call: ConvolutionCall) -> bool:
     inputs, outputs = call.source[-1], call.output[-1]
     covers = any(size <= (t - 1) * d + 1 and t > 1 for size, t, d in zip(space, taps, call.dilation, strict=True))
     is_depthwise = call.groups > 1 and call.kernel[-2] == 1
-    if math.prod(taps) == 1 or (covers and not is_depthwise and len(space) < _MOST_DIMENSIONS):
+    if math.prod(taps) == 1 or (covers and not is_depthwise and len(space) < _VOLUME):
         return False
     if call.kind == "backward_weights":
         if call.groups > 1:
             return is_depthwise and _is_worth_of_depthwise_kernel(call)
         if len(space) == 1:
             return _is_worth_of_line_kernel(call)
-        if len(space) == _MOST_DIMENSIONS:
+        if len(space) == _VOLUME:
             return True
         is_large = inputs * outputs >= _LEAST_CHANNELS_PRODUCT or math.prod(space) >= _LARGE_PICTURE
         return inputs > 1 and is_large
@@ -180,7 +180,7 @@ def _is_worth(call: ConvolutionCall) -> bool:
 
 def _least_channels(call: ConvolutionCall) -> int:
     """Returns for how many channels of the result oneDNN is faster, except for a kernel's gradient."""
-    if len(call.strides) < _MOST_DIMENSIONS:
+    if len(call.strides) < _VOLUME:
         return _LEAST_CHANNELS
     # Of volumes, as above: the gradient of the input of 8x16x16x16x2, 8 kernels of 5x5x5, 34 and 2.1; of one channel
     # `one_output` is faster, 1.9 and 3.4, but has nothing for strides: see `_LEAST_PRODUCTS_WITH_HOLES`.
