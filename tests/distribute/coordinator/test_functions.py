@@ -153,6 +153,24 @@ def test_an_error_is_raised_once_and_the_coordinator_goes_on(coordinator: Cluste
     assert coordinator.schedule(lambda: jnp.ones(2)).fetch().tolist() == [1, 1]
 
 
+def test_a_new_function_at_the_end_of_a_workers_data_fails_when_it_is_computed(coordinator: ClusterCoordinator) -> None:
+    ends = iter(coordinator.create_per_worker_dataset(ls.data.Dataset.range(1)))
+    ends.of_worker(0).draw(1)
+    value = coordinator.schedule(lambda it: (next(it), next(it)), args=(ends,))
+    with pytest.raises(EndOfDataError):
+        value.fetch()
+    with pytest.raises(EndOfDataError):
+        coordinator.join()
+    coordinator.join()
+
+
+def test_a_function_of_data_without_elements_raises_at_once(coordinator: ClusterCoordinator) -> None:
+    empty = iter(coordinator.create_per_worker_dataset(ls.data.Dataset.range(0)))
+    with pytest.raises(EndOfDataError):
+        coordinator.schedule(lambda it: next(it), args=(empty,))
+    coordinator.join()
+
+
 def test_a_function_that_cannot_be_traced_raises_at_once(coordinator: ClusterCoordinator) -> None:
     def wrong() -> None:
         raise RuntimeError("of the program's own")

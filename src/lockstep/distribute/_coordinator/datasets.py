@@ -78,17 +78,26 @@ class WorkerIterator:
         self._dataset_of, self._worker = dataset_of, worker
         self._iterator: Iterator[Any] | None = None
         self._coming: deque[Any] = deque()
+        self._last: Any = None
         self._lock = threading.Lock()
 
     def peek(self, number: int) -> Any:
-        """Returns one of the coming elements.
+        """Returns one of the coming elements, to trace a function for its kind.
+
+        Where data end before it that is the last element: other workers may have more, and a function that draws at
+        the end fails when it is computed, not when it is scheduled.
 
         Raises:
-            EndOfDataError: If there are not so many.
+            EndOfDataError: If there has been no element at all.
         """
         with self._lock:
             while len(self._coming) <= number:
-                self._coming.append(self._read())
+                try:
+                    self._coming.append(self._read())
+                except EndOfDataError:
+                    if self._last is None:
+                        raise
+                    return self._last
             return self._coming[number]
 
     def draw(self, count: int) -> list[Any]:
@@ -112,7 +121,8 @@ class WorkerIterator:
                 "A scheduled function draws elements that there are. Received: one that calls next at the end of the "
                 "data. Repeat the dataset, and schedule a certain number of steps."
             ) from None
-        return map_structure(_on_host, element, is_leaf=lambda leaf: isinstance(leaf, DistributedValues))
+        self._last = map_structure(_on_host, element, is_leaf=lambda leaf: isinstance(leaf, DistributedValues))
+        return self._last
 
 
 def _on_host(leaf: Any) -> Any:
