@@ -51,6 +51,21 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
         },
     ),
     (
+        "jax compiles in the process that runs the program, and leaves its heap in pieces: see `compile_process`.",
+        {
+            "jax._src.compilation_cache.get_executable_and_time": (
+                "function (cache_key, compile_options, backend, executable_devices) or "
+                "function (cache_key, compile_options, backend, executable_devices, host_callbacks)"
+            ),
+            "jax._src.compiler._compile_and_write_cache": (
+                "function (backend, computation, executable_devices, compile_options, host_callbacks, module_name, "
+                "cache_key)"
+            ),
+            "jaxlib._jax.CompileOptions.ParseFromString": "function (arg) or function (*args, **kwargs)",
+            "jaxlib._jax.DeviceList": "class () or class (*args, **kwargs)",
+        },
+    ),
+    (
         "An export's operations are listed before it is loaded, so that none of them reaches code of this process.",
         {
             "jax._src.interpreters.mlir.make_ir_context": "function ()",

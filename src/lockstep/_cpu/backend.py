@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import jax
 
+from lockstep._cpu import compile_process
 from lockstep._cpu.lowerings.rewrite import rewrite
 from lockstep._cpu.onednn import library
 from lockstep._cpu.shared_memory.custom_call import NAME
@@ -55,6 +56,14 @@ class CpuBackend:
         """Returns what all processes must have alike: programs that round differently give weights that differ."""
         dnnl = library.load() if library.is_enabled() else None
         return {VARIABLE: are_lowerings_enabled(), library.VARIABLE: dnnl.version if dnnl else "not used"}
+
+    def begin_compilation(self) -> None:
+        """Has a large program be compiled in a process of its own."""
+        compile_process.begin()
+
+    def end_compilation(self) -> None:
+        """Has this process compile other programs again."""
+        compile_process.end()
 
     # The parts for jobs of several processes are imported by these only.
 

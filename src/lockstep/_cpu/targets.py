@@ -14,8 +14,8 @@ from lockstep._cpu import abi
 
 # By then XLA has most likely gone on; if not, the signal is put off once more.
 _LATER_SECONDS = 0.01
-# XLA keeps a handler's address for ever, so Python must keep the handler.
-_handlers: list[Any] = []
+# By name. XLA keeps a handler's address for ever, so Python must keep the handler.
+_handlers: dict[str, Any] = {}
 
 
 def is_supported() -> bool:
@@ -25,6 +25,11 @@ def is_supported() -> bool:
     except ImportError:
         return False
     return all(hasattr(ffi, name) for name in ("ffi_call", "pycapsule", "register_ffi_target"))
+
+
+def names() -> list[str]:
+    """Returns the names of the targets that are registered."""
+    return list(_handlers)
 
 
 def register(name: str, execute: Callable[[abi.Frame], None]) -> None:
@@ -49,7 +54,7 @@ def register(name: str, execute: Callable[[abi.Frame], None]) -> None:
 
     defer_interrupts(handle)
     handler = abi.HANDLER(handle)
-    _handlers.append(handler)
+    _handlers[name] = handler
     ffi.register_ffi_target(name, ffi.pycapsule(handler), platform="cpu")
 
 

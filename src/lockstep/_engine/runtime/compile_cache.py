@@ -29,6 +29,8 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _MAX_LINKS = 40
 
 _is_enabled = False
+# The cache's, if it is one of lockstep's.
+_directory: str | None = None
 
 
 class UnsafeDirectory(Exception):  # A reason to do without a cache, not an error.
@@ -50,17 +52,35 @@ def enable(process: int) -> None:
     settings: Any = jax.config
     if settings.jax_compilation_cache_dir or not settings.jax_enable_compilation_cache:
         return
-    directory = _find_directory()
-    if directory is None:
+    found = _find_directory()
+    if found is None:
         return
-    jax.config.update("jax_compilation_cache_dir", str(directory))
+    use(str(found))
+    if process:
+        write_on_this_process(str(found))
+    _log.debug("Compiled programs are kept in %s.", found)
+
+
+def use(path: str) -> None:
+    """Sets JAX's cache directory."""
+    global _directory
+    import jax
+
+    _directory = path
+    settings: Any = jax.config
+    jax.config.update("jax_compilation_cache_dir", path)
     if getattr(settings, _SECONDS) == _DEFAULT_SECONDS:
         # A start compiles dozens of small programs: reading one takes 1 ms, compiling it 10.
         jax.config.update(_SECONDS, 0.0)
-    store_in_whole_files(str(directory))
-    if process:
-        write_on_this_process(str(directory))
-    _log.debug("Compiled programs are kept in %s.", directory)
+    store_in_whole_files(path)
+
+
+def directory() -> str | None:
+    """Returns the directory of the cache, if this module has set it and it still is JAX's."""
+    import jax
+
+    settings: Any = jax.config
+    return _directory if settings.jax_compilation_cache_dir == _directory else None
 
 
 class _Store:

@@ -80,6 +80,14 @@ class Backend(Protocol):
         """Returns options of XLA's compiler for programs that are a loop of steps."""
         ...
 
+    def begin_compilation(self) -> None:
+        """Prepares for a program that has been traced, and that jax compiles next on this thread."""
+        ...
+
+    def end_compilation(self) -> None:
+        """Ends what `begin_compilation` has begun, whether or not the program was compiled."""
+        ...
+
     def partition(
         self, step: TracedStep, state: State, batch: Batch, replicas: Replicas, axes: Sequence[int | None] | None
     ) -> Step | None:
@@ -143,6 +151,18 @@ def begin_program() -> None:
 def compiler_options(platform: str) -> dict[str, bool | str]:
     """Returns options of XLA's compiler for a program that is a loop of steps, for `jax.jit`."""
     return _backends[platform].compiler_options() if platform in _backends else {}
+
+
+def begin_compilation(platform: str) -> None:
+    """Has a platform's backend prepare for a program that jax compiles next on this thread."""
+    if platform in _backends:
+        _backends[platform].begin_compilation()
+
+
+def end_compilation(platform: str) -> None:
+    """Tells a platform's backend that the program of `begin_compilation` is compiled, or has failed."""
+    if platform in _backends:
+        _backends[platform].end_compilation()
 
 
 def partition(

@@ -95,24 +95,28 @@ class JittedFunction:
 
     Args:
         function: The function.
+        platform: Of the devices that it is compiled for.
         **options: Of `jax.jit`.
     """
 
-    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+    def __init__(self, function: Callable[..., Any], platform: str, **options: Any) -> None:
+        self._platform = platform
         # XLA compiles what was traced.
         self._has_traced = False
 
         @wraps(function)
         def traced(*arguments: Any) -> Any:
             self._has_traced = True
-            return function(*arguments)
+            results = function(*arguments)
+            backends.begin_compilation(platform)
+            return results
 
         self._jitted = jax.jit(traced, **options)
 
     def __call__(self, *arguments: Any) -> Any:
         """Compiles for the signature of the arguments, if that is new, and begins to run."""
         began = time.monotonic()
-        results = self._jitted(*arguments)
+        results = self._call(self._jitted, arguments)
         if self._has_traced:
             self._has_traced = False
             if time.monotonic() - began > _LONG_SECONDS:
@@ -126,7 +130,14 @@ class JittedFunction:
 
     def lower(self, *arguments: Any) -> jax.stages.Lowered:
         """Lowers for the signature of the arguments."""
-        return self._jitted.lower(*arguments)
+        return self._call(self._jitted.lower, arguments)
+
+    def _call(self, jitted: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+        try:
+            return jitted(*arguments)
+        finally:
+            if self._has_traced:
+                backends.end_compilation(self._platform)
 
 
 class Compiler:
@@ -157,6 +168,7 @@ class Compiler:
         """
         return JittedFunction(
             backends.apply_passes(self.platform, function, static_argnums, len(self._replicas.devices) > 1),
+            self.platform,
             static_argnums=static_argnums,
             donate_argnums=donate_argnums,
             compiler_options=backends.compiler_options(self.platform) if is_loop else None,
