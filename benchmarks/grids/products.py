@@ -1,4 +1,4 @@
-"""Products of matrices: the gradients of dense layers' kernels."""
+"""Products of matrices: the gradients of dense layers' kernels, and of what a batch has in common."""
 
 from __future__ import annotations
 
@@ -44,13 +44,36 @@ _LAYERS = (
     ((100,), 300, 70),
 )
 
+# Examples and other leading axes, and the shape that they have in common.
+_COMMON = (
+    ((32,), (128, 192)),
+    ((16,), (512, 256)),
+    ((16,), (56, 56, 64)),
+    ((2,), (300, 300, 3)),
+    ((3,), (129, 128)),
+    ((8,), (128, 128)),
+    ((512,), (20_000,)),
+    ((4, 8), (64, 1024)),
+    ((64,), (17_000,)),
+)
+
 
 def product_cases() -> Iterator[Case]:
-    """Yields layers with few and many rows, inputs and outputs, in every type."""
+    """Yields layers with few and many rows, inputs and outputs, in every type, and sums over rows."""
+    for rows, shape in _COMMON:
+        yield _of_common(rows, shape, quick=rows == (16,))
     for layer in _LAYERS:
         yield _of_kernel(*layer, quick=layer in _LAYERS[:2])
     for dtype, layer in itertools.product((jnp.bfloat16, jnp.float16, jnp.float64), (_LAYERS[0], _LAYERS[11])):
         yield _of_kernel(*layer, dtype=dtype)
+
+
+def _of_common(rows: tuple[int, ...], shape: tuple[int, ...], quick: bool) -> Case:
+    def compute(x: jax.Array, table: jax.Array) -> jax.Array:
+        return table - 0.1 * jnp.sum(jnp.tanh(x), tuple(range(len(rows))))
+
+    name = f"sum of {'x'.join(map(str, rows))} rows of {'x'.join(map(str, shape))}"
+    return Case(name, compute, ((*rows, *shape), shape), jnp.float32, quick)
 
 
 def _of_kernel(rows: tuple[int, ...], inputs: int, outputs: int, dtype: Any = jnp.float32, quick: bool = False) -> Case:

@@ -3,8 +3,8 @@
 A compilation leaves this process' heap in pieces: what XLA and LLVM allocated lies between what the program and its
 threads need. Operations that follow pointers then take longer, and malloc searches longer, for as long as the process
 lives. `fit` of a MobileNetV3Large at 64x64 took 63 ms a step in the process that had compiled it and 47 in one that had
-loaded it from the cache, with 1,584 and 975 MB resident (2 cores). With a process for the compiler it takes 49 ms and
-909 MB in both. A process and the program's way through the cache take 1 second, so small programs are compiled here.
+loaded it from the cache, with 1,584 and 975 MB resident (2 cores). With a compiler's process it takes 47 and 46 ms.
+To start that and to bring the program through the cache takes 1 second, so small programs are compiled here.
 """
 
 from __future__ import annotations
@@ -146,7 +146,6 @@ def _request(computation: Any, devices: Any, options: Any, name: str, key: str, 
     settings: Any = jax.config
     code = io.BytesIO()
     computation.operation.write_bytecode(code)
-
     return Request(
         key,
         name,

@@ -32,6 +32,7 @@ from lockstep._cpu.lowerings.kernel_gradients import (
     one_output_kernel_gradient,
     pointwise_kernel_gradient,
 )
+from lockstep._cpu.lowerings.leading_sums import leading_sum
 from lockstep._cpu.lowerings.loop_outputs import loop_outputs
 from lockstep._cpu.lowerings.loop_products import loop_products
 from lockstep._cpu.lowerings.pooled_relus import move_relu_gradients
@@ -110,6 +111,7 @@ RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
     lax.reduce_window_max_p: window_max,
     primitives.scan_p: loop_products,
     lax.dot_general_p: product,
+    lax.reduce_sum_p: leading_sum,
     primitives.jit_p: drawn_numbers,
     primitives.random_bits_p: random_bits,
     primitives.threefry2x32_p: threefry,
