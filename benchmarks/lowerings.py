@@ -33,6 +33,7 @@ from benchmarks.grids.case import STEPS, Case, looped  # noqa: E402
 from benchmarks.grids.compared import ALLOWED, compared  # noqa: E402
 from benchmarks.grids.convolutions import convolution_cases  # noqa: E402
 from benchmarks.grids.depthwise import depthwise_cases  # noqa: E402
+from benchmarks.grids.extremes import extreme_cases  # noqa: E402
 from benchmarks.grids.normalization import normalization_cases  # noqa: E402
 from benchmarks.grids.pages import keep  # noqa: E402
 from benchmarks.grids.pooling import pooling_cases  # noqa: E402
@@ -58,6 +59,7 @@ GRIDS: tuple[Callable[[], Iterator[Case]], ...] = (
     row_update_cases,
     transform_cases,
     normalization_cases,
+    extreme_cases,
 )
 # What one run is shorter than cannot be told from the noise of a dispatch, ms.
 _NOISE = 0.05

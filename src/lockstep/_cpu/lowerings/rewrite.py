@@ -16,6 +16,7 @@ from typing import Any
 from jax import lax
 from jax.extend.core import JaxprEqn, primitives
 
+from lockstep._cpu.lowerings.arg_extremes import largest_place, smallest_place
 from lockstep._cpu.lowerings.average_pooling import average_pooling
 from lockstep._cpu.lowerings.bias_gradients import fuse_bias_gradients
 from lockstep._cpu.lowerings.convolution import Compute, Convolution, canonical, canonicalize
@@ -117,8 +118,14 @@ RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
     primitives.threefry2x32_p: threefry,
 }
 
-# Of what runs on one device. XLA cannot divide a custom call: it would have each device compute all of it.
-LOCAL_RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {**RULES, primitives.scan_p: local_loop_rule}
+# Of what runs on one device. XLA cannot divide a custom call, nor what takes elements by their places: it would have
+# each device compute all of it.
+LOCAL_RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
+    **RULES,
+    primitives.scan_p: local_loop_rule,
+    lax.argmax_p: largest_place,
+    lax.argmin_p: smallest_place,
+}
 LIBRARY_RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
     **LOCAL_RULES,
     lax.conv_general_dilated_p: local_convolution_rule,
