@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -161,7 +161,12 @@ def test_a_target_that_only_this_process_has(
 
 @pytest.mark.parametrize(
     ("program", "problem"),
-    [("exit 3", "ended with 3"), ("exec sleep 60", "timed out after 1.0 seconds"), ("exit 0", "there is no program")],
+    [
+        ("exit 3", "ended with 3"),
+        ("kill -KILL $$", "ended with -9"),
+        ("exec sleep 60", "timed out after 1.0 seconds"),
+        ("exit 0", "there is no program"),
+    ],
 )
 def test_a_process_that_fails(
     program: str,
@@ -198,9 +203,8 @@ def test_no_process_can_be_started(compiled_here: list[str], monkeypatch: pytest
 def test_it_ends_with_the_process_that_waits(compiled_here: list[str], tmp_path: Path) -> None:
     del compiled_here
     request = Request("key", "name", str(tmp_path), [0], 4, [], b"", b"no program")
-    with (tmp_path / "request").open("wb") as file:
-        request.write(file)
-    command = [sys.executable, "-c", compile_process.START, json.dumps(sys.path), str(tmp_path / "request")]
+    request.write(tmp_path)
+    command = [sys.executable, "-c", compile_process.START, json.dumps(sys.path), str(tmp_path)]
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False, timeout=60)
     # Not because there is no such program.
     assert ended.returncode == 1 and ended.stdout == b""
@@ -226,8 +230,6 @@ def test_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 )
 def test_a_request_is_read_as_it_was_written(request: Request) -> None:
-    file = io.BytesIO()
-    request.write(file)
-    file.seek(0)
-    assert Request.read(file) == request
-    assert file.read() == b""
+    with tempfile.TemporaryDirectory() as directory:
+        request.write(Path(directory))
+        assert Request.read(Path(directory)) == request

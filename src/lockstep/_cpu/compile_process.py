@@ -22,7 +22,8 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import IO, Any
+from pathlib import Path
+from typing import Any
 
 from lockstep._cpu import targets
 from lockstep._engine.runtime import compile_cache, environment, limits
@@ -37,7 +38,6 @@ sys.path[:] = json.loads(sys.argv[1])
 from lockstep._cpu.compile_process import main
 main(sys.argv[2])
 """
-_LENGTH_BYTES = 8
 _MESSAGE_CHARACTERS = 2_000
 
 # Its `directory` is the cache's while jax compiles a program of lockstep's on this thread.
@@ -69,21 +69,18 @@ class Request:
     options: bytes
     code: bytes
 
-    def write(self, file: IO[bytes]) -> None:
-        """Writes it: the lengths of three parts, and these."""
+    def write(self, directory: Path) -> None:
+        """Writes it into a directory, as three files."""
         facts = {name: value for name, value in asdict(self).items() if not isinstance(value, bytes)}
-        parts = (json.dumps(facts).encode(), self.options, self.code)
-        for part in parts:
-            file.write(len(part).to_bytes(_LENGTH_BYTES, "little"))
-        file.writelines(parts)
-        file.flush()
+        (directory / "facts.json").write_text(json.dumps(facts))
+        (directory / "options").write_bytes(self.options)
+        (directory / "code").write_bytes(self.code)
 
     @classmethod
-    def read(cls, file: IO[bytes]) -> Request:
+    def read(cls, directory: Path) -> Request:
         """Reads what `write` has written."""
-        lengths = [int.from_bytes(file.read(_LENGTH_BYTES), "little") for _ in range(3)]
-        facts, options, code = (file.read(length) for length in lengths)
-        return cls(**json.loads(facts), options=options, code=code)
+        facts = json.loads((directory / "facts.json").read_text())
+        return cls(**facts, options=(directory / "options").read_bytes(), code=(directory / "code").read_bytes())
 
 
 def begin() -> None:
@@ -113,6 +110,7 @@ def _install() -> None:
     from jax._src import compiler
 
     module: Any = compiler
+    settings: Any = jax.config
     theirs = module._compile_and_write_cache
 
     def compile_and_write_cache(
@@ -127,10 +125,13 @@ def _install() -> None:
         directory = getattr(_thread, "directory", None)
         # Addresses of host callbacks are part of a program.
         if directory is not None and not host_callbacks and jax.process_count(backend) == 1:
-            request = _request(computation, executable_devices, compile_options, module_name, cache_key, directory)
-            if len(request.code) >= _LEAST_BYTES:
+            code = _bytecode(computation)
+            if len(code) >= _LEAST_BYTES:
                 try:
-                    _compile(request)
+                    devices = [device.id for device in executable_devices]
+                    options = compile_options.SerializeAsString()
+                    count = settings.jax_num_cpu_devices
+                    _compile(Request(cache_key, module_name, directory, devices, count, targets.names(), options, code))
                     return _load(backend, executable_devices, compile_options, cache_key)
                 # Whatever keeps that process from it, this one can do without; an error of the program comes again.
                 except Exception as error:
@@ -140,22 +141,10 @@ def _install() -> None:
     module._compile_and_write_cache = compile_and_write_cache
 
 
-def _request(computation: Any, devices: Any, options: Any, name: str, key: str, directory: str) -> Request:
-    import jax
-
-    settings: Any = jax.config
+def _bytecode(computation: Any) -> bytes:
     code = io.BytesIO()
     computation.operation.write_bytecode(code)
-    return Request(
-        key,
-        name,
-        directory,
-        [device.id for device in devices],
-        settings.jax_num_cpu_devices,
-        targets.names(),
-        options.SerializeAsString(),
-        code.getvalue(),
-    )
+    return code.getvalue()
 
 
 def _load(backend: Any, devices: Any, options: Any, key: str) -> Any:
@@ -170,9 +159,9 @@ def _load(backend: Any, devices: Any, options: Any, key: str) -> Any:
 
 def _compile(request: Request) -> None:
     """Has a process compile a program into the cache."""
-    with tempfile.NamedTemporaryFile(prefix="lockstep-program-") as file:
-        request.write(file)
-        command = [sys.executable, "-c", START, json.dumps(sys.path), file.name]
+    with tempfile.TemporaryDirectory(prefix="lockstep-program-") as directory:
+        request.write(Path(directory))
+        command = [sys.executable, "-c", START, json.dumps(sys.path), directory]
         variables = {**os.environ, "JAX_PLATFORMS": "cpu"}
         # It reads nothing from its standard input: the end of that tells it that this process has gone.
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables) as process:
@@ -186,17 +175,15 @@ def _compile(request: Request) -> None:
         raise OSError(f"it ended with {process.returncode}: {problem}")
 
 
-def main(path: str) -> None:
-    """Compiles the program that is read from a file into the cache, as the process that was started for it."""
+def main(directory: str) -> None:
+    """Compiles the program of a directory's request into the cache, as the process that was started for it."""
     # The one that waits decides what comes of an interrupt, and ends this one.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_input, daemon=True).start()
     status = 0
     try:
-        with open(path, "rb") as file:
-            request = Request.read(file)
-        compile_into_cache(request)
+        compile_into_cache(Request.read(Path(directory)))
     except BaseException as error:
         print(f"{type(error).__name__}: {error}"[:_MESSAGE_CHARACTERS], flush=True)
         status = 1
