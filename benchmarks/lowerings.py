@@ -43,6 +43,7 @@ from benchmarks.grids.recurrent import recurrent_cases  # noqa: E402
 from benchmarks.grids.row_updates import row_update_cases  # noqa: E402
 from benchmarks.grids.transforms import transform_cases  # noqa: E402
 from benchmarks.grids.transposed import transposed_cases  # noqa: E402
+from benchmarks.grids.trigonometry import trigonometry_cases  # noqa: E402
 from lockstep import _cpu  # noqa: E402
 from lockstep._cpu.backend import VARIABLE  # noqa: E402
 from lockstep._engine.step import backends  # noqa: E402
@@ -60,6 +61,7 @@ GRIDS: tuple[Callable[[], Iterator[Case]], ...] = (
     transform_cases,
     normalization_cases,
     extreme_cases,
+    trigonometry_cases,
 )
 # What one run is shorter than cannot be told from the noise of a dispatch, ms.
 _NOISE = 0.05

@@ -22,6 +22,7 @@ a lowering stays only while it gains 1.2 x on its own grid (`benchmarks/lowering
     products            products that sum over several leading axes, as the gradients of dense layers' kernels do
     leading_sums        sums over leading axes, such as gradients of what a batch has in common
     arg_extremes        places of the largest of many values, as accuracies take them
+    trigonometry        sines, cosines, tangents and their inverses
     row_updates         tables of which an optimizer changes some rows
     random_bits         threefry's bits, and masks and numbers made of them
     resampling          pictures that are turned, zoomed, moved or sheared

@@ -45,6 +45,15 @@ from lockstep._cpu.lowerings.row_updates import update_rows
 from lockstep._cpu.lowerings.small_convolutions import few_inputs, one_output, pointwise
 from lockstep._cpu.lowerings.small_pictures import large_kernel, small_picture
 from lockstep._cpu.lowerings.transposed_gradients import foreign_transposed_gradient, transposed_kernel_gradient
+from lockstep._cpu.lowerings.trigonometry import (
+    arccosine,
+    arcsine,
+    arctangent,
+    arctangent_of_quotient,
+    cosine,
+    sine,
+    tangent,
+)
 from lockstep._cpu.lowerings.variances import simplify_variances
 from lockstep._cpu.lowerings.windows import ISOLATE_ORIGINAL, isolate
 from lockstep._engine.step.jaxprs import replace_equations, replace_subjaxprs
@@ -116,15 +125,22 @@ RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
     primitives.jit_p: drawn_numbers,
     primitives.random_bits_p: random_bits,
     primitives.threefry2x32_p: threefry,
+    lax.asin_p: arcsine,
+    lax.acos_p: arccosine,
+    lax.atan_p: arctangent,
+    lax.atan2_p: arctangent_of_quotient,
 }
 
 # Of what runs on one device. XLA cannot divide a custom call, nor what takes elements by their places: it would have
-# each device compute all of it.
+# each device compute all of it. Devices would have to agree on a condition of all elements.
 LOCAL_RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
     **RULES,
     primitives.scan_p: local_loop_rule,
     lax.argmax_p: largest_place,
     lax.argmin_p: smallest_place,
+    lax.sin_p: sine,
+    lax.cos_p: cosine,
+    lax.tan_p: tangent,
 }
 LIBRARY_RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
     **LOCAL_RULES,
