@@ -29,6 +29,13 @@ def _networks() -> Iterator[Layer]:
             yield _layer(4, size, channels, stride=2)
     yield _layer(4, 14, 384, taps=5)
     yield _layer(4, 14, 96, taps=7)
+    for size, channels, taps in ((16, 96, 9), (28, 64, 9), (8, 64, 9), (14, 48, 11), (32, 32, 13), (24, 32, 31)):
+        yield _layer(4, size, channels, taps=taps)
+    yield _layer(4, 28, 64, taps=9, stride=2)
+    yield _layer(4, 28, 64, taps=9, multiplier=2)
+    yield replace(_layer(4, 28, 64, taps=9), dtype=jnp.bfloat16)
+    yield replace(_layer(4, 28, 64, taps=9), dilation=2)
+    yield replace(_layer(8, 256, 64, taps=70), rank=1)
     for batch in (1, 32, 128):
         yield _layer(batch, 14, 64)
 

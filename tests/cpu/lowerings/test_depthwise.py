@@ -7,12 +7,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from lockstep._engine.step import backends
 from tests.cpu.lowerings.both import assert_same, differs, lowered, random
 from tests.cpu.lowerings.test_convolution import LAYOUTS, build, with_gradients
 
@@ -63,6 +65,9 @@ NAMED = {
     "5x5": plain(9, 2, taps=5),
     "more padding than picture": plain(4, 2, taps=7, n=6),
     "padding beside strides": plain(6, 3, stride=2, taps=5),
+    "9x9": plain(12, 3, taps=9),
+    "9x9, stride 2": plain(12, 3, stride=2, taps=9),
+    "9x9 beyond the picture": plain(4, 2, taps=9, n=6),
 }
 
 
@@ -179,6 +184,26 @@ def test_under_shard_map(check_vma: bool) -> None:
 def test_when_xla_divides_the_batch() -> None:
     sharding = NamedSharding(_mesh(), PartitionSpec("replica"))
     assert_same(lambda k, x: GRADIENT(k, lax.with_sharding_constraint(x, sharding)), KERNEL, X)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case",
+    [
+        NAMED["9x9"],
+        NAMED["9x9 beyond the picture"],
+        {**plain(19, 4, taps=9), "window_strides": [2, 1], "rhs_dilation": [1, 2]},
+        {**plain(14, 2), "rhs": [2, 1, 33, 5], "padding": [(20, 18), (2, 0)]},
+    ],
+)
+def test_kernels_of_many_places_without_a_library(case: dict[str, Any]) -> None:
+    f, x, k = build(case, "float32", 0)
+    gradients = with_gradients(f)
+    # Operations alone, as in a program that XLA divides between devices.
+    ours = jax.jit(backends.apply_passes("cpu", gradients, is_divided=True)).lower(x, k)
+    assert "custom_call @lockstep" not in ours.as_text()
+    for expected, found in zip(jax.tree.leaves(gradients(x, k)), jax.tree.leaves(ours.compile()(x, k)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4 * np.abs(expected).max())
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -44,7 +44,8 @@ _MOST_PER_GROUP = 8
 # Terms of XLA's naive loop, and groups that are few.
 _MOST_NAIVE_TERMS = 9
 _FEW_GROUPS = 8
-_MOST_TAPS = 64
+# Places of a kernel whose sums are written out at a time, and of all: of 9x9 over 16x16x16x96 2.0 s to compile.
+MOST_TAPS, _MOST_TAPS_IN_ALL = 64, 256
 # Bytes of the output's gradient in a block, and rows whose products are written out as one sum.
 _BLOCK = 128 * 1024
 _MOST_ROWS = 8
@@ -59,7 +60,6 @@ def depthwise(convolution: Convolution) -> Compute | None:
         and convolution.batch_groups == 1
         and 1 in (inputs, outputs)
         and inputs * outputs <= _MOST_PER_GROUP
-        and math.prod(convolution.window) * inputs <= _MOST_TERMS
         and all(1 in pair for pair in zip(convolution.strides, convolution.lhs_dilation, strict=True))
         and not convolution.is_empty
     )
@@ -67,6 +67,8 @@ def depthwise(convolution: Convolution) -> Compute | None:
         return None
     if _is_quick_as_written(convolution):
         return ISOLATE_ORIGINAL
+    if math.prod(convolution.window) * inputs > _MOST_TERMS:
+        return None
 
     def compute(image: jax.Array, kernel: jax.Array) -> jax.Array:
         dtype = jnp.promote_types(image.dtype, jnp.float32)
@@ -82,15 +84,15 @@ def depthwise(convolution: Convolution) -> Compute | None:
 
 def _is_quick_as_written(convolution: Convolution) -> bool:
     """Returns whether XLA's naive loop is quick: over channels that lie side by side, for an input's gradient."""
-    # With strides or large windows the sum is quicker. With few channels it is not: there one vector holds few of them.
+    # With strides or large windows the sum is quicker, except for windows that are too large for it. With few channels
+    # it is not: there one vector holds few of them.
     per_group = convolution.rhs[-2] * convolution.rhs[-1] // convolution.feature_groups
-    steps = {*convolution.strides, *convolution.lhs_dilation}
+    steps, terms = {*convolution.strides, *convolution.lhs_dilation}, math.prod(convolution.window)
     return (
         convolution.dtype.name in ("float32", "float16")
         and not convolution.is_canonical
         and convolution.lhs_order == tuple(range(convolution.rank + 2))
-        and math.prod(convolution.window) <= _MOST_NAIVE_TERMS
-        and (steps == {1} or convolution.rank == 1)
+        and (terms > _MOST_TERMS or (terms <= _MOST_NAIVE_TERMS and (steps == {1} or convolution.rank == 1)))
         and (per_group == 1 or convolution.feature_groups < _FEW_GROUPS)
     )
 
@@ -191,8 +193,8 @@ def depthwise_kernel_gradient(convolution: Convolution) -> Compute | None:
         and groups == convolution.lhs[0]
         and convolution.feature_groups == 1
         and set(convolution.lhs_dilation) <= {1}
-        and math.prod(convolution.out[1:-1]) <= _MOST_TAPS
-        and convolution.rhs[-1] // groups <= _MOST_TAPS
+        and math.prod(convolution.out[1:-1]) <= _MOST_TAPS_IN_ALL
+        and convolution.rhs[-1] // groups <= MOST_TAPS
         and not convolution.is_empty
     )
     if not is_gradient:
@@ -271,14 +273,21 @@ def _gradient_of_one(window: _Window, padding: Any, image: jax.Array, gradient: 
     height, width = (_reach(window, axis, size) for axis, size in ((0, blocks.rows), (1, gradient.shape[2])))
     zero = image.dtype.type(0)
     top, left = padding[0][0], padding[1][0]
-    # Rows of a block that may be more than padding: only where an image is one block are they always the same.
-    filled = range(top, top + image.shape[1]) if blocks.per_image == 1 else range(height)
+    rows = range(top, top + image.shape[1])
     needed = (blocks.per_image - 1) * blocks.rows * window.strides[0] + height
     bottom, right = needed - top - image.shape[1], width - left - image.shape[2]
     image = lax.pad(image, zero, [(0, 0, 0), (top, bottom, 0), (left, right, 0), (0, 0, 0)])
     missing = blocks.per_image * blocks.rows - gradient.shape[1]
     gradient = lax.pad(gradient, zero, [(0, 0, 0), (0, missing, 0), (0, 0, 0), (0, 0, 0)])
-    sums = _sum_blocks(window, blocks, height, filled, image, gradient)
+    sums: list[jax.Array] = []
+    at_a_time = max(1, MOST_TAPS // window.shape[1])
+    for first in range(0, window.shape[0], at_a_time):
+        part = replace(window, shape=(min(at_a_time, window.shape[0] - first), window.shape[1]))
+        height, start = _reach(part, 0, blocks.rows), first * window.dilation[0]
+        # Rows of a block that may be more than padding: only where an image is one block are they always the same.
+        filled = range(max(0, rows.start - start), max(0, rows.stop - start))
+        filled = filled if blocks.per_image == 1 else range(height)
+        sums += _sum_blocks(part, blocks, height, filled, image[:, start:], gradient)
     return jnp.stack([row.sum(axis=0) for row in sums])
 
 

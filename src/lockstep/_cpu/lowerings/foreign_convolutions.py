@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from lockstep._cpu.lowerings.convolution import Compute, Convolution
+from lockstep._cpu.lowerings.depthwise import MOST_TAPS
 from lockstep._cpu.lowerings.kernel_gradients import large_kernel_gradient
 from lockstep._cpu.lowerings.small_convolutions import is_cheap_sum
 from lockstep._cpu.lowerings.small_pictures import large_kernel
@@ -175,6 +176,9 @@ def _is_worth(call: ConvolutionCall) -> bool:
             return True
         is_large = inputs * outputs >= _LEAST_CHANNELS_PRODUCT or math.prod(space) >= _LARGE_PICTURE
         return inputs > 1 and is_large
+    # Kernels of many places with strides, the input's gradient: 4x28x28x64 of 9x9 1.2 and 3.9 (2-core EPYC, AVX-512).
+    if call.kind == "backward_data" and is_depthwise and math.prod(taps) > MOST_TAPS and set(call.strides) != {1}:
+        return False
     return _least_channels(call) <= (outputs if call.kind == "forward" else inputs)
 
 
@@ -206,14 +210,15 @@ def _is_worth_of_depthwise_kernel(call: ConvolutionCall) -> bool:
     2.8; with AVX2 8.7 and 3.6, 3.1 and 0.6, 0.8 and 0.2, 0.29 and 0.09, 34 and 4.5. On smaller pictures than the kernel
     it is slower: 16x2x2x256 0.05 and 0.15. So are larger kernels: 5x5 over 8x28x28x88 0.7 and 2.2. But the rule's
     program takes 0.3 to 1 s to compile, and XLA's time for it grows with the square of how many there are (a
-    NASNetMobile's step 146 s): small ones, 5x5 over 8x6x6x88 0.14 and 0.13, 7x7 0.16 and 0.22, do not pay it back.
+    NASNetMobile's step 146 s): small ones, 5x5 over 8x6x6x88 0.14 and 0.13, 7x7 0.16 and 0.22, do not pay it back. It
+    has none for the largest kernels: 9x9 over 16x16x16x96 takes XLA 21 and oneDNN 1.8.
     """
     *taps, _, outputs = call.kernel
     if call.groups != outputs or len(taps) != 2 or set(call.dilation) != {1}:
         return False
     if max(taps) <= _MOST_DEPTHWISE_TAPS:
         return all(size >= t for size, t in zip(call.source[1:-1], taps, strict=True))
-    return math.prod(call.output) * math.prod(taps) <= _MOST_PRODUCTS_OF_MANY_TAPS
+    return math.prod(call.output) * math.prod(taps) <= _MOST_PRODUCTS_OF_MANY_TAPS or math.prod(taps) > MOST_TAPS
 
 
 def _input_gradient(convolution: Convolution) -> Compute | None:
