@@ -28,6 +28,7 @@ sys.path[0:1] = [str(_ROOT), str(_ROOT / "src")]
 
 import jax  # noqa: E402
 
+from benchmarks.grids.attention import attention_cases  # noqa: E402
 from benchmarks.grids.biases import bias_cases  # noqa: E402
 from benchmarks.grids.case import STEPS, Case, looped  # noqa: E402
 from benchmarks.grids.compared import ALLOWED, compared  # noqa: E402
@@ -61,6 +62,7 @@ GRIDS: tuple[Callable[[], Iterator[Case]], ...] = (
     transform_cases,
     normalization_cases,
     extreme_cases,
+    attention_cases,
     trigonometry_cases,
 )
 # What one run is shorter than cannot be told from the noise of a dispatch, ms.

@@ -21,7 +21,7 @@ def loop(x: Any, reverse: bool = False, unroll: int = 1) -> Any:
     """Scans rows; stacks what is carried, what is read, a number, and another type."""
 
     def cell(state: Any, row: Any) -> Any:
-        state = jnp.sin(state + row)
+        state = jnp.tanh(state + row)
         return state, (state, row, 1.5, state > 0)
 
     return lax.scan(cell, jnp.zeros_like(x[0]), x, reverse=reverse, unroll=unroll)

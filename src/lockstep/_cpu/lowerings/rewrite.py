@@ -18,6 +18,7 @@ from jax.extend.core import JaxprEqn, primitives
 
 from lockstep._cpu.lowerings.arg_extremes import largest_place, smallest_place
 from lockstep._cpu.lowerings.average_pooling import average_pooling
+from lockstep._cpu.lowerings.batched_products import batched_product
 from lockstep._cpu.lowerings.bias_gradients import fuse_bias_gradients
 from lockstep._cpu.lowerings.convolution import Compute, Convolution, canonical, canonicalize
 from lockstep._cpu.lowerings.depthwise import depthwise, depthwise_kernel_gradient
@@ -54,6 +55,7 @@ from lockstep._cpu.lowerings.trigonometry import (
     sine,
     tangent,
 )
+from lockstep._cpu.lowerings.unit_axes import UNIT_AXES_RULES, reduction
 from lockstep._cpu.lowerings.variances import simplify_variances
 from lockstep._cpu.lowerings.windows import ISOLATE_ORIGINAL, isolate
 from lockstep._engine.step.jaxprs import replace_equations, replace_subjaxprs
@@ -94,9 +96,19 @@ def local_convolution_rule(lhs: Aval, rhs: Aval, **params: Any) -> Callable[...,
     return _ask((*first, *_CONVOLUTION_RULES), lhs, rhs, params)
 
 
+def product_rule(lhs: Aval, rhs: Aval, **params: Any) -> Any:
+    """Rule: a product, of one pair of matrices or of many."""
+    return product(lhs, rhs, **params) or batched_product(lhs, rhs, **params)
+
+
 def local_product_rule(lhs: Aval, rhs: Aval, **params: Any) -> Any:
     """Rule: a product on one device, for which a custom call may stand, too."""
-    return foreign_product(lhs, rhs, **params) or product(lhs, rhs, **params)
+    return foreign_product(lhs, rhs, **params) or product_rule(lhs, rhs, **params)
+
+
+def local_sum_rule(operand: Aval, **params: Any) -> Any:
+    """Rule: a sum on one device."""
+    return leading_sum(operand, **params) or reduction(lax.reduce_sum_p, operand, **params)
 
 
 def local_loop_rule(*operands: Any, **params: Any) -> Any:
@@ -120,7 +132,7 @@ RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
     lax.reduce_window_sum_p: window_sum,
     lax.reduce_window_max_p: window_max,
     primitives.scan_p: loop_products,
-    lax.dot_general_p: product,
+    lax.dot_general_p: product_rule,
     lax.reduce_sum_p: leading_sum,
     primitives.jit_p: drawn_numbers,
     primitives.random_bits_p: random_bits,
@@ -134,8 +146,10 @@ RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
 # Of what runs on one device. XLA cannot divide a custom call, nor what takes elements by their places: it would have
 # each device compute all of it. Devices would have to agree on a condition of all elements.
 LOCAL_RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
+    **UNIT_AXES_RULES,
     **RULES,
     primitives.scan_p: local_loop_rule,
+    lax.reduce_sum_p: local_sum_rule,
     lax.argmax_p: largest_place,
     lax.argmin_p: smallest_place,
     lax.sin_p: sine,
