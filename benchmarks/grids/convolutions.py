@@ -124,6 +124,15 @@ def _large_kernels() -> Iterator[Layer]:
         yield Layer(batch, size, 256, 256, 3)
     yield from (Layer(8, 6, 256, 512, 3), Layer(8, 8, 384, 384, 3), Layer(8, 5, 1024, 1024, 3))
     yield from (Layer(16, 6, 256, 512, 3, stride=2), Layer(8, 40, 256, 256, 5, rank=1))
+    # More places than the output has.
+    yield Layer(16, 20, 64, 64, 9, stride=2, padding="VALID")
+    yield Layer(32, 6, 128, 128, 5, stride=2)
+    yield Layer(8, 14, 64, 64, 9, stride=2)
+    yield Layer(16, 8, 32, 64, 5, stride=2)
+    yield Layer(16, 10, 96, 96, 7, stride=2)
+    yield Layer(4, 12, 128, 128, 7, padding="VALID")
+    yield Layer(32, 8, 64, 64, 5, padding="VALID")
+    yield Layer(4, 9, 64, 64, 5, padding="VALID", rank=3)
 
 
 def _grouped() -> Iterator[Layer]:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lockstep._cpu.lowerings.convolution import Compute, Convolution
-from lockstep._cpu.lowerings.foreign_convolutions import kernel_gradient_call
+from lockstep._cpu.lowerings.foreign_convolutions import gradient_of_kernel, kernel_gradient_call
 
 _MOST_CHANNELS = 8
 
@@ -23,11 +23,13 @@ def few_groups_gradient(convolution: Convolution) -> Compute | None:
     if not 1 < groups <= _MOST_CHANNELS or groups != convolution.lhs[0] or outputs == groups:
         return None
     whole = replace(convolution, batch_groups=1, out=(groups, *convolution.out[1:]))
-    if kernel_gradient_call(whole) is None:
+    call = kernel_gradient_call(whole)
+    if call is None:
         return None
+    gradient = gradient_of_kernel(call)
 
     def compute(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
-        pairs = whole.convolve(lhs, rhs).reshape(groups, -1, groups, outputs // groups)
+        pairs = gradient(lhs, rhs).reshape(groups, -1, groups, outputs // groups)
         return jnp.stack([pairs[i, :, i] for i in range(groups)], axis=1).reshape(convolution.out)
 
     return compute
