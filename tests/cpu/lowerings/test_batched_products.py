@@ -73,6 +73,17 @@ def test_which_are_ours(equation: str, is_ours: bool) -> None:
     assert differs(lambda *x: jnp.einsum(equation, *x), *operands) is is_ours
 
 
+def test_each_operand_keeps_its_precision() -> None:
+    p, g = random((2, 4, 64, 64), "float32", 0), random((2, 64, 4, 8), "float32", 1)
+    precision = lax.Precision.HIGHEST, lax.Precision.DEFAULT
+
+    def product(p: jax.Array, g: jax.Array) -> jax.Array:
+        return lax.dot_general(p, g, (((2,), (1,)), ((0, 1), (0, 2))), precision=precision)
+
+    own, ours = (lowered(product, p, g, ours=ours).as_text() for ours in (False, True))
+    assert "precision = [HIGHEST, DEFAULT]" in own and "precision = [DEFAULT, HIGHEST]" in ours
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "int32"])
 def test_other_types_are_left(dtype: str) -> None:
     a, b = random((3, 4, 5), dtype, 0), random((3, 4, 6), dtype, 1)

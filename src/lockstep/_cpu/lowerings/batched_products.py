@@ -93,13 +93,12 @@ def batched_product(
         reads_rows = column.lies_as(column.rows)
         a, b = _matrices(row, a, is_of_rows=True), _matrices(column, b, is_of_rows=reads_rows)
         numbers = (((count + 1,), (count + 1 if reads_rows else count,)), (batch, batch))
-        found = lax.dot_general(a, b, numbers, **options)
+        found = lax.dot_general(a, b, numbers, **(_exchange_precision(options) if exchanged else options))
         # XLA would exchange the operands of a product whose result is transposed, here or later.
-        shape = _result_shape(lhs.shape, rhs.shape, dimension_numbers)
         found = lax.optimization_barrier(found) if is_reduced else found
         if exchanged:
             found = lax.transpose(found, (*batch, count + 1, count))
-        return found.reshape(shape)
+        return found.reshape(_result_shape(lhs.shape, rhs.shape, dimension_numbers))
 
     return compute
 
@@ -132,6 +131,12 @@ def _matrices(operand: _Operand, x: jax.Array, is_of_rows: bool) -> jax.Array:
     x = lax.transpose(x, order).reshape(shape)
     # XLA would read columns, not transpose.
     return lax.optimization_barrier(x) if is_of_rows and operand.lies_as(operand.columns) else x
+
+
+def _exchange_precision(options: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options of a product whose operands are exchanged: each may have a precision of its own."""
+    precision = options.get("precision")
+    return {**options, "precision": precision[::-1]} if isinstance(precision, tuple) else options
 
 
 def _result_shape(lhs: tuple[int, ...], rhs: tuple[int, ...], numbers: Any) -> list[int]:
