@@ -190,6 +190,20 @@ def test_a_process_that_fails(
     assert "jit_unlucky" in compiled_here and problem in caplog.text
 
 
+def test_it_has_mallocs_own_settings(
+    compiled_here: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    del compiled_here
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "platform $JAX_PLATFORMS, tunables [$GLIBC_TUNABLES]"\nexit 1\n')
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.arena_max=1")
+    with caplog.at_level(logging.DEBUG, "lockstep"):
+        _jitted(lambda x: x - 3)(np.ones(3))
+    assert "platform cpu, tunables []" in caplog.text
+
+
 def test_no_process_can_be_started(compiled_here: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "missing"))
 

@@ -35,6 +35,7 @@ def _assert_within_units(name: str, *operands: np.ndarray) -> None:
     np.testing.assert_array_equal(np.signbit(ours[exact == 0]), np.signbit(own[exact == 0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_OPERAND)
 @pytest.mark.parametrize("scale", [1e-20, 1e-3, 0.5, 1.0, 10.0, 1e4, 3e7, 1e9, 1e30])
 def test_a_range_of_values(name: str, scale: float) -> None:
