@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from lockstep._cpu.lowerings import resampling
+from lockstep._cpu.lowerings import resampling, unit_axes
 from lockstep._engine.step import backends
 from tests.cpu.lowerings.both import assert_same, both, differs, lowered, random
 from tests.support.exhaustive import always
@@ -227,10 +227,9 @@ def test_coordinates_that_are_given_are_left_alone() -> None:
     def sample(images: Any, coordinates: Any) -> Any:
         return jax.vmap(lambda x, c: jax.scipy.ndimage.map_coordinates(x, c, 1))(images, coordinates)
 
-    operands = pictures(SHAPE, "float32"), random((3, 3, *SHAPE[1:]), "float32", 2)
-    texts = [lowered(sample, *operands, ours=ours).as_text() for ours in (False, True)]
-    own, ours = (text.count("stablehlo.gather") for text in texts)
-    assert own == ours > 0
+    # Its arrays have more than four axes, some of one element: another lowering's.
+    with mock.patch.object(unit_axes, "_MOST_AXES", 99):
+        assert not differs(sample, pictures(SHAPE, "float32"), random((3, 3, *SHAPE[1:]), "float32", 2))
 
 
 def test_another_function_of_the_same_shapes_is_left_alone() -> None:
