@@ -41,7 +41,9 @@ from benchmarks.grids.pooling import pooling_cases  # noqa: E402
 from benchmarks.grids.products import product_cases  # noqa: E402
 from benchmarks.grids.random_numbers import random_cases  # noqa: E402
 from benchmarks.grids.recurrent import recurrent_cases  # noqa: E402
+from benchmarks.grids.resizing import resizing_cases  # noqa: E402
 from benchmarks.grids.row_updates import row_update_cases  # noqa: E402
+from benchmarks.grids.sorting import sorting_cases  # noqa: E402
 from benchmarks.grids.transforms import transform_cases  # noqa: E402
 from benchmarks.grids.transposed import transposed_cases  # noqa: E402
 from benchmarks.grids.trigonometry import trigonometry_cases  # noqa: E402
@@ -64,6 +66,8 @@ GRIDS: tuple[Callable[[], Iterator[Case]], ...] = (
     extreme_cases,
     attention_cases,
     trigonometry_cases,
+    resizing_cases,
+    sorting_cases,
 )
 # What one run is shorter than cannot be told from the noise of a dispatch, ms.
 _NOISE = 0.05

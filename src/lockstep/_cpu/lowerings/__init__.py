@@ -27,6 +27,9 @@ a lowering stays only while it gains 1.2 x on its own grid (`benchmarks/lowering
     trigonometry        sines, cosines, tangents and their inverses
     row_updates         tables of which an optimizer changes some rows
     random_bits         threefry's bits, and masks and numbers made of them
+    interpolation       pictures that are resized
+    known_values        values that no input decides
+    sorting             arrays that are sorted by one key
     resampling          pictures that are turned, zoomed, moved or sheared
 """
 

@@ -21,7 +21,7 @@ weight of the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ from jax.extend.core import Literal, primitives
 from jax.scipy.ndimage import map_coordinates
 
 from lockstep._cpu.lowerings.equations import call_instead, is_plain
+from lockstep._cpu.lowerings.known_values import KnownValues
 from lockstep._engine.step.jaxprs import (
     constants_of,
     evaluate_equation,
@@ -104,9 +105,9 @@ def resample(jaxpr: Jaxpr) -> Jaxpr:
     body = open_jaxpr(jaxpr)
     if not any(map(may_sample, body.eqns)):
         return jaxpr
-    producers = writers(body)
+    producers, known = writers(body), KnownValues(jaxpr)
     return replace_equations(
-        jaxpr, lambda eqn: _sample_pixels(eqn, producers) if may_sample(eqn) and is_plain(eqn) else eqn
+        jaxpr, lambda eqn: _sample_pixels(eqn, producers, known) if may_sample(eqn) and is_plain(eqn) else eqn
     )
 
 
@@ -121,8 +122,8 @@ def may_sample(eqn: JaxprEquation) -> bool:
     return coordinates.shape == (batch, 3, *sizes) and eqn.outvars[0].aval.shape == images.shape
 
 
-def _sample_pixels(eqn: JaxprEquation, producers: _Producers) -> JaxprEquation:
-    found = _transform(eqn, producers)
+def _sample_pixels(eqn: JaxprEquation, producers: _Producers, known: KnownValues) -> JaxprEquation:
+    found = _transform(eqn, producers, known)
     way = found and _way(eqn)
     if found is None or way is None:
         return eqn
@@ -138,7 +139,7 @@ def _sample_pixels(eqn: JaxprEquation, producers: _Producers) -> JaxprEquation:
     return call_instead(short, compute)
 
 
-def _transform(eqn: JaxprEquation, producers: _Producers) -> Transform | None:
+def _transform(eqn: JaxprEquation, producers: _Producers, known: KnownValues) -> Transform | None:
     """Returns how the coordinates of a call come about; `None` unless by an affine transform of all places."""
     images, coordinates = eqn.invars
     shift = _producer(coordinates, producers, "add")
@@ -149,7 +150,7 @@ def _transform(eqn: JaxprEquation, producers: _Producers) -> Transform | None:
         product = transpose and _producer(transpose.invars[0], producers, "dot_general")
         if transpose is None or product is None or offset.aval.shape != (images.aval.shape[0], 3, 1, 1, 1):
             continue
-        if tuple(transpose.params["permutation"]) == _COORDINATE_FIRST and _is_of_places(product, producers):
+        if tuple(transpose.params["permutation"]) == _COORDINATE_FIRST and _is_of_places(product, known):
             return Transform(product, transpose, shift, eqn)
     return None
 
@@ -159,7 +160,7 @@ def _producer(atom: JaxprAtom, producers: _Producers, name: str) -> JaxprEquatio
     return eqn if eqn is not None and eqn.primitive.name == name else None
 
 
-def _is_of_places(product: JaxprEquation, producers: _Producers) -> bool:
+def _is_of_places(product: JaxprEquation, known: KnownValues) -> bool:
     """Returns whether a product multiplies the row, column and channel of each number by a matrix for each picture."""
     numbers = product.params["dimension_numbers"]
     if tuple(tuple(map(tuple, pair)) for pair in numbers) != _PRODUCT:
@@ -171,7 +172,7 @@ def _is_of_places(product: JaxprEquation, producers: _Producers) -> bool:
         for dtype in (product.outvars[0].aval.dtype, product.params["preferred_element_type"])
     ):
         return False
-    values = _constant_value(places, producers)
+    values = known.of(places)
     return values is not None and _are_places(values)
 
 
@@ -180,55 +181,6 @@ def _are_places(values: np.ndarray) -> bool:
     one = values[:1] if values.strides[0] == 0 else values
     grid = np.meshgrid(*map(np.arange, values.shape[1:-1]), indexing="ij")
     return values.shape[-1] == len(grid) and all(np.all(one[..., n] == axis) for n, axis in enumerate(grid))
-
-
-def _constant_value(atom: JaxprAtom, producers: _Producers) -> np.ndarray | None:
-    """Returns the value of what is made of constants, by operations that move numbers; `None` otherwise."""
-    if isinstance(atom, Literal):
-        return np.asarray(atom.val)
-    eqn = producers.get(atom)
-    move = _MOVES.get(eqn.primitive.name) if eqn is not None else None
-    if eqn is None or move is None:
-        return None
-    inputs = [_constant_value(v, producers) for v in eqn.invars]
-    return None if any(v is None for v in inputs) else move(inputs, eqn.params, eqn.outvars[0].aval)
-
-
-def _iota(inputs: Sequence[Any], params: Mapping[str, Any], out: Aval) -> np.ndarray:
-    shape = [size if axis == params["dimension"] else 1 for axis, size in enumerate(out.shape)]
-    return np.broadcast_to(np.arange(out.shape[params["dimension"]], dtype=out.dtype).reshape(shape), out.shape)
-
-
-def _broadcast(inputs: Sequence[Any], params: Mapping[str, Any], out: Aval) -> np.ndarray:
-    shape = [1] * len(out.shape)
-    for axis, size in zip(params["broadcast_dimensions"], inputs[0].shape, strict=True):
-        shape[axis] = size
-    return np.broadcast_to(inputs[0].reshape(shape), out.shape)
-
-
-def _tile(inputs: Sequence[Any], params: Mapping[str, Any], out: Aval) -> np.ndarray:
-    pairs = list(zip(params["reps"], inputs[0].shape, strict=True))
-    apart = inputs[0].reshape([n for _, size in pairs for n in (1, size)])
-    return np.broadcast_to(apart, [n for pair in pairs for n in pair]).reshape(out.shape)
-
-
-def _convert(inputs: Sequence[Any], params: Mapping[str, Any], out: Aval) -> np.ndarray:
-    # Each number once, however often a view repeats it.
-    (value,) = inputs
-    once = value[tuple(slice(1) if stride == 0 else slice(None) for stride in value.strides)]
-    return np.broadcast_to(once.astype(out.dtype), out.shape)
-
-
-_MOVES: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any], Aval], np.ndarray]] = {
-    "iota": _iota,
-    "broadcast_in_dim": _broadcast,
-    "concatenate": lambda inputs, params, _: np.concatenate(inputs, params["dimension"]),
-    "tile": _tile,
-    "reshape": lambda inputs, _, out: inputs[0].reshape(out.shape),
-    "squeeze": lambda inputs, _, out: inputs[0].reshape(out.shape),
-    "expand_dims": lambda inputs, _, out: inputs[0].reshape(out.shape),
-    "convert_element_type": _convert,
-}
 
 
 def _way(eqn: JaxprEquation) -> _Way | None:
