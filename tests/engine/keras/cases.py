@@ -172,6 +172,27 @@ def _convolutional(strategy: Any, rng: np.random.Generator, floatx: str) -> dict
     return _results(model, history, x, y)
 
 
+def _time_distributed(strategy: Any, rng: np.random.Generator, floatx: str) -> dict[str, np.ndarray]:
+    """Layers that Keras calls for one moment after the other, and lockstep for all of them."""
+    x, y = _classified(rng, floatx, 3, 7, 7, 2)
+    with strategy.scope():
+        model = keras.Sequential(
+            [
+                keras.Input((3, 7, 7, 2)),
+                layers.TimeDistributed(layers.Conv2D(4, 3, activation="relu")),
+                layers.TimeDistributed(layers.MaxPooling2D(2)),
+                layers.TimeDistributed(layers.BatchNormalization()),
+                layers.TimeDistributed(layers.Flatten()),
+                layers.TimeDistributed(layers.Dropout(0.2, seed=1)),
+                layers.TimeDistributed(layers.Dense(5, activation="tanh")),
+                layers.GRU(4),
+            ]
+        )
+        model.compile(keras.optimizers.SGD(0.05, momentum=0.9), _crossentropy(), metrics=["accuracy"])
+    history = model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0)
+    return _results(model, history, x, y)
+
+
 def _augmented(strategy: Any, rng: np.random.Generator, floatx: str) -> dict[str, np.ndarray]:
     """Layers that Keras runs operation by operation, and lockstep compiles."""
     x, y = _classified(rng, floatx, 10, 8, 3)
@@ -302,6 +323,7 @@ CASES: dict[str, Callable[..., dict[str, np.ndarray]]] = {
     "contrastive loss": _contrastive,
     "auc": _auc,
     "convolutional": _convolutional,
+    "time distributed": _time_distributed,
     "augmented pictures": _augmented,
     "masked gru and lstm": _masked_recurrent,
     "two inputs, two outputs": _two_inputs_two_outputs,

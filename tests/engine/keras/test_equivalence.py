@@ -21,7 +21,7 @@ _FLOAT32 = always(["sgd with momentum", "dropout", "wide layers"], {"dropout"}._
 
 
 # What a single replica could matter to, and a number of processes.
-_ONE = always(CASES, {"dropout", "custom train_step"}.__contains__)
+_ONE = always(CASES, {"dropout", "time distributed", "custom train_step"}.__contains__)
 _THREE = always(CASES, {"batch normalisation"}.__contains__)
 # What replicas could be wrong about in different ways. Optimizers see sums of gradients alone.
 _DEVICES = always(

@@ -21,6 +21,7 @@ a lowering stays only while it gains 1.2 x on its own grid (`benchmarks/lowering
     loop_products       products in the body of a `lax.scan`, as recurrent layers have them
     products            products that sum over several leading axes, as the gradients of dense layers' kernels do
     batched_products    products of many pairs of matrices, as attention has them
+    unrolled, packs     steps that are repeated for each part of an array, such as each moment
     unit_axes           arrays of more than four axes, without those of one element
     leading_sums        sums over leading axes, such as gradients of what a batch has in common
     arg_extremes        places of the largest of many values, as accuracies take them

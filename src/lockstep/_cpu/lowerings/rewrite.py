@@ -58,6 +58,7 @@ from lockstep._cpu.lowerings.trigonometry import (
     tangent,
 )
 from lockstep._cpu.lowerings.unit_axes import UNIT_AXES_RULES, reduction
+from lockstep._cpu.lowerings.unrolled import pack_parts
 from lockstep._cpu.lowerings.variances import simplify_variances
 from lockstep._cpu.lowerings.windows import ISOLATE_ORIGINAL, isolate
 from lockstep._engine.step.jaxprs import LOOPS, replace_equations, replace_subjaxprs
@@ -168,7 +169,7 @@ LIBRARY_RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
 # What looks at more than one equation.
 PASSES: tuple[Callable[[Jaxpr], Jaxpr], ...] = (resample, average_pooling, move_relu_gradients, simplify_variances)
 # The numbers of rows are data: XLA would have every device of several look for them in all batches.
-LOCAL_PASSES = (update_rows, *PASSES)
+LOCAL_PASSES = (pack_parts, update_rows, *PASSES)
 LIBRARY_PASSES = (*LOCAL_PASSES, fuse_epilogues, fuse_bias_gradients)
 # XLA would not divide what takes pixels by their places, either. In a loop it fetches them one by one, in one thread:
 # 4x64x64x19 become 128x128 in 0.2 ms alone, and in 0.8 in a loop, where the product of all weights takes 1.1; with
