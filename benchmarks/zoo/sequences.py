@@ -65,6 +65,25 @@ def _convolutional_lstm(keras: Keras) -> Model:
     return model
 
 
+def _video(keras: Keras) -> Model:
+    """The same convolutions over each picture of a film, then a recurrent layer."""
+    layers = keras.layers
+    inputs = x = keras.Input((8, 48, 48, 3))
+    for layer in (
+        layers.Conv2D(16, 3, activation="relu"),
+        layers.MaxPooling2D(),
+        layers.Conv2D(32, 3, activation="relu"),
+        layers.GlobalAveragePooling2D(),
+    ):
+        x = layers.TimeDistributed(layer)(x)
+    return classifier(keras, keras.Model(inputs, layers.Dense(10)(layers.LSTM(64)(x))))
+
+
+def _videos(count: int) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    return random.random((count, 8, 48, 48, 3), np.float32), random.integers(0, 10, count, np.int32)
+
+
 def _films(count: int) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(0)
     return random.random((count, 8, 32, 32, 1), np.float32), random.random((count, 32, 32, 1), np.float32)
@@ -114,6 +133,7 @@ NETWORKS = [
     Network("GRU", "two GRUs of 64 over 80 tokens", _gru, tokens(80), 64, 16),
     Network("bidirectional LSTM", "bidirectional 64 and 32 over 80 tokens", _bidirectional, tokens(80), 64, 16),
     Network("ConvLSTM", "two ConvLSTM2D of 16 over 8 pictures of 32x32", _convolutional_lstm, _films, 8, 4),
+    Network("video", "TimeDistributed convolutions over 8 pictures of 48x48, LSTM of 64", _video, _videos, 4, 8),
     Network("TCN", "ten causal dilated convolutions over 256 steps", _tcn, _signals, 64, 8),
     Network("text CNN", "three widths of convolutions over 200 tokens", _text_cnn, tokens(200), 64, 8),
     encoder(2, 128, 128, 32),

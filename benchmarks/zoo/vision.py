@@ -76,6 +76,19 @@ def _unet(keras: Keras) -> Model:
     return classifier(keras, keras.Model(inputs, layers.Conv2D(3, 1)(x)))
 
 
+def _fcn(keras: Keras) -> Model:
+    """A fully convolutional network: what is found at three scales, in the size of the picture."""
+    layers = keras.layers
+    inputs = x = keras.Input((96, 96, 3))
+    scales = []
+    for factor, filters in ((2, 32), (4, 64), (8, 128)):
+        x = layers.Conv2D(filters, 3, strides=2, padding="same", use_bias=False)(x)
+        x = layers.ReLU()(layers.BatchNormalization()(x))
+        scales.append(layers.UpSampling2D(factor, interpolation="bilinear")(layers.Conv2D(32, 1)(x)))
+    x = layers.ReLU()(layers.Add()(scales))
+    return classifier(keras, keras.Model(inputs, layers.Conv2D(3, 1)(x)))
+
+
 def _masks(count: int) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(0)
     return random.random((count, 96, 96, 3), np.float32), random.integers(0, 3, (count, 96, 96), np.int32)
@@ -189,6 +202,7 @@ NETWORKS = [
     resnet18(96, 16),
     resnet18(64, 32, "mixed_bfloat16"),
     Network("U-Net", "U-Net 16-32-64-128 on 96x96", _unet, _masks, 16, 4),
+    Network("FCN", "three scales, joined by bilinear upsampling, on 96x96", _fcn, _masks, 8, 4),
     Network("DCGAN", "DCGAN's generator and discriminator as one model", _discriminator, _noise, 64, 4),
     Network("ResNeXt", "convolutions of 8 groups on 32x32", _grouped, pictures(32), 32, 6),
     Network("ViT", "6 layers of 128 over 64 patches", _vit, pictures(32), 64, 6),

@@ -60,8 +60,10 @@ def test_any_sizes(
         ((2, 16, 16), (2, 32, 16), "bilinear", True, True),
         ((2, 16, 3), (2, 32, 3), "bilinear", True, False),
         ((2, 40, 40, 16), (2, 30, 24, 16), "bilinear", True, True),
+        ((2, 12, 12, 16), (2, 96, 96, 16), "bilinear", True, True),
+        ((2, 8, 8, 16), (2, 160, 160, 16), "bilinear", True, False),
         ((8, 16, 16, 16), (8, 32, 32, 16), "lanczos3", False, False),
-        ((2, 4, 4, 16), (2, 8, 8, 16), "bilinear", False, False),
+        ((2, 4, 4, 16), (2, 8, 8, 16), "bilinear", False, True),
         ((2, 16, 16, 1), (2, 32, 32, 1), "bilinear", False, False),
     ],
 )

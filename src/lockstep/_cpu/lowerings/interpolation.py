@@ -1,8 +1,8 @@
 """Pictures that are resized: the few pixels that each new one lies between are fetched and weighted.
 
 `jax.image.resize` multiplies each axis by a matrix of all weights, almost all of which are zero, and differentiation by
-the matrix turned round. Around each product XLA transposes the pictures. Bilinear, 16x48x48x64 to 96x96 takes 8.0 ms
-so, and 0.8 here; its gradient 13.6 and 1.3 (2-core EPYC with AVX-512).
+the matrix turned round. Around each product XLA transposes the pictures. Bilinear, 16x48x48x64 to 96x96 takes 8.2 ms
+so, and 3.5 here; its gradient 18.5 and 3.4 (2-core EPYC with AVX-512).
 
 What is looked for are products with matrices that constants decide and that have few numbers for each result, one
 after the other with transpositions between them, after which all axes are where they were.
@@ -13,6 +13,7 @@ and so makes the whole row NaN.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,14 +25,19 @@ from jax.extend.core import primitives
 
 from lockstep._cpu.lowerings.equations import Flow, call_instead, is_plain
 from lockstep._cpu.lowerings.known_values import KnownValues
+from lockstep._cpu.lowerings.windows import isolate
 from lockstep._engine.step.jaxprs import equations, open_jaxpr, variables, with_equations, writer_of
 from lockstep._types import Jaxpr, JaxprEquation
 
 _TYPES = ("float32", "bfloat16", "float16")
 _LEAST_SIZE = 8
-# Pairs of how many numbers there may be for each result, and how many neighbours are fetched at once for these: what
-# is fetched one by one costs more than a product of some of them.
-_MOST_WEIGHTS = ((2, 3), (8, 16))
+_LEAST_TIMES = 2
+# Weights for each result. Where there are more than two, neighbours are to be fetched along with a pixel: what is
+# fetched one by one costs more than a product of some of them.
+_MOST_WEIGHTS, _FEW_WEIGHTS = 32, 2
+_LEAST_NEIGHBOURS, _LEAST_NEIGHBOURS_OF_FEW = 16, 3
+# For each pixel, or for each result if these are more: where pictures shrink, one has a weight in few results.
+_MOST_EACH = 8
 # Products of more are not joined with the next: it would compute each of their results as often as it has weights.
 _MOST_JOINED = 4
 
@@ -133,8 +139,10 @@ def _extended(chain: _Chain, eqn: JaxprEquation, known: KnownValues) -> _Chain |
         return None
     axis = chain.order[product.axis]
     weights = _weights(product.matrix, axis)
-    neighbours = int(np.prod(chain.source.aval.shape[axis + 1 :]))
-    if weights is None or not any(len(weights.places) <= most and neighbours >= least for most, least in _MOST_WEIGHTS):
+    if weights is None:
+        return None
+    least = _LEAST_NEIGHBOURS_OF_FEW if len(weights.places) <= _FEW_WEIGHTS else _LEAST_NEIGHBOURS
+    if math.prod(chain.source.aval.shape[axis + 1 :]) < least:
         return None
     others = tuple(a for a in chain.order if a != axis)
     order = (axis, *others) if product.is_first else (*others, axis)
@@ -176,10 +184,11 @@ def _product(eqn: JaxprEquation, known: KnownValues) -> _Product | None:
 
 def _weights(matrix: np.ndarray, axis: int) -> _Weights | None:
     """Returns the numbers of a matrix that are not zero; `None` if there are too many."""
-    size, _ = matrix.shape
+    size, results = matrix.shape
     counts = np.count_nonzero(matrix, axis=0)
     most = max(int(counts.max(initial=0)), 1)
-    if size < max(_LEAST_SIZE, 4 * most if most > _MOST_WEIGHTS[0][0] else 0) or most > _MOST_WEIGHTS[-1][0]:
+    is_small = size < _LEAST_SIZE or (most > _FEW_WEIGHTS and size < _LEAST_TIMES * most)
+    if is_small or most > _MOST_WEIGHTS or most * results > _MOST_EACH * max(size, results):
         return None
     places = np.argsort(matrix == 0, axis=0, kind="stable")[:most]
     values = np.take_along_axis(matrix, places, 0)
@@ -191,12 +200,15 @@ def _weights(matrix: np.ndarray, axis: int) -> _Weights | None:
 def _call(eqn: JaxprEquation, chain: _Chain) -> JaxprEquation:
     """Returns a call in the place of a chain's last equation."""
 
-    def compute(pictures: jax.Array) -> list[jax.Array]:
+    def compute(pictures: jax.Array) -> jax.Array:
         for weights in chain.weights:
             pictures = _weighted(pictures, weights)
-        return [pictures]
+        return pictures
 
-    return call_instead(eqn.replace(invars=[chain.source]), compute)
+    # What surrounds it would be computed again for each pixel that is fetched: with a relu's gradient before them, the
+    # gradients of three resizings to 8x96x96x32 took 10 ms, and 4 on their own.
+    isolated = isolate(compute)
+    return call_instead(eqn.replace(invars=[chain.source]), lambda pictures: [isolated(pictures)])
 
 
 def _weighted(pictures: jax.Array, weights: _Weights) -> jax.Array:

@@ -61,7 +61,7 @@ from lockstep._cpu.lowerings.unit_axes import UNIT_AXES_RULES, reduction
 from lockstep._cpu.lowerings.unrolled import pack_parts
 from lockstep._cpu.lowerings.variances import simplify_variances
 from lockstep._cpu.lowerings.windows import ISOLATE_ORIGINAL, isolate
-from lockstep._engine.step.jaxprs import LOOPS, replace_equations, replace_subjaxprs
+from lockstep._engine.step.jaxprs import replace_equations, replace_subjaxprs
 from lockstep._types import Aval, Jaxpr
 
 # Their jaxprs are programs in another language than XLA's.
@@ -169,12 +169,9 @@ LIBRARY_RULES: Mapping[Any, Callable[..., Callable[..., Any] | None]] = {
 # What looks at more than one equation.
 PASSES: tuple[Callable[[Jaxpr], Jaxpr], ...] = (resample, average_pooling, move_relu_gradients, simplify_variances)
 # The numbers of rows are data: XLA would have every device of several look for them in all batches.
-LOCAL_PASSES = (pack_parts, update_rows, *PASSES)
+# Nor does it divide what takes pixels by their places, or the parts of an array that is divided itself.
+LOCAL_PASSES = (pack_parts, update_rows, interpolate, *PASSES)
 LIBRARY_PASSES = (*LOCAL_PASSES, fuse_epilogues, fuse_bias_gradients)
-# XLA would not divide what takes pixels by their places, either. In a loop it fetches them one by one, in one thread:
-# 4x64x64x19 become 128x128 in 0.2 ms alone, and in 0.8 in a loop, where the product of all weights takes 1.1; with
-# more weights a pixel (bicubic) 2.6 and 1.1 in a loop.
-_OUTSIDE_OF_LOOPS = (interpolate,)
 
 
 def rewrite(jaxpr: Jaxpr, is_divided: bool = False, has_library: bool = False) -> Jaxpr:
@@ -185,11 +182,8 @@ def rewrite(jaxpr: Jaxpr, is_divided: bool = False, has_library: bool = False) -
         is_divided: Whether XLA divides it between devices, as far as it is not in a `shard_map`.
         has_library: Whether oneDNN is there.
     """
-    rules, passes = (LIBRARY_RULES, LIBRARY_PASSES) if has_library else (LOCAL_RULES, LOCAL_PASSES)
-    local_loops = _Rewriter(rules, passes)
-    local = _Rewriter(rules, (*_OUTSIDE_OF_LOOPS, *passes), loops=local_loops)
-    divided = _Rewriter(RULES, PASSES, local, _Rewriter(RULES, PASSES, local_loops))
-    return (divided if is_divided else local).rewrite(jaxpr)
+    local = _Rewriter(LIBRARY_RULES, LIBRARY_PASSES) if has_library else _Rewriter(LOCAL_RULES, LOCAL_PASSES)
+    return (_Rewriter(RULES, PASSES, local) if is_divided else local).rewrite(jaxpr)
 
 
 class _Rewriter:
@@ -199,7 +193,6 @@ class _Rewriter:
         rules: By primitive.
         passes: Of whole jaxprs, before the rules.
         local: Rewrites what runs on one device, the bodies of `shard_map`; itself if that is everything.
-        loops: Rewrites the bodies of loops; itself if they are rewritten alike.
     """
 
     def __init__(
@@ -207,11 +200,9 @@ class _Rewriter:
         rules: Mapping[Any, Callable[..., Callable[..., Any] | None]],
         passes: Sequence[Callable[[Jaxpr], Jaxpr]],
         local: _Rewriter | None = None,
-        loops: _Rewriter | None = None,
     ) -> None:
         self._rules, self._passes = rules, passes
         self._local = local or self
-        self._loops = loops or self
         # With the jaxpr itself: an identity is good only as long as its object lives.
         self._known: dict[int, tuple[Any, Any]] = {}
         # A network's layers repeat: 3 of ConvNeXtTiny's 15 gradients of 7x7 kernels are different.
@@ -234,8 +225,7 @@ class _Rewriter:
         # A `shard_map` that checks how values vary wants that of each value, which a rule does not know.
         if eqn.primitive.name in _CLOSED or eqn.params.get("check_vma"):
             return eqn
-        inside = self._local if _is_of_shards(eqn) else self._loops if eqn.primitive.name in LOOPS else self
-        return replace_subjaxprs(eqn, inside.rewrite)
+        return replace_subjaxprs(eqn, self._local.rewrite if _is_of_shards(eqn) else self.rewrite)
 
     def _call(self, eqn: JaxprEqn) -> JaxprEqn | None:
         """Returns a call that takes the place of all equations like this one; `None` if they stay."""
