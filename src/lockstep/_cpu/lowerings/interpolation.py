@@ -92,7 +92,9 @@ def _interpolate(jaxpr: Jaxpr, known: KnownValues) -> Jaxpr:
     flow = Flow.of(body)
     calls: dict[Any, JaxprEquation] = {}
     for eqn in body.eqns:
-        if eqn.outvars[0] not in calls and (chain := _chain(eqn, flow, known)) is not None:
+        chain = _chain(eqn, flow, known)
+        # One that begins with a later product of the same chain is shorter.
+        if chain is not None and chain.result not in calls:
             calls[chain.result] = _call(flow.writers[chain.result], chain)
 
     def change(eqn: JaxprEquation) -> JaxprEquation:

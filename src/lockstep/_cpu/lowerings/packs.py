@@ -51,7 +51,7 @@ def may_be_packed(eqn: JaxprEquation) -> bool:
 
 
 def find_parts(body: Any, flow: Flow) -> dict[int, tuple[Any, int, list[Any], list[JaxprEquation]]]:
-    """Returns where a program takes all parts of an array along an axis.
+    """Returns where a program takes all parts of an array of floating-point numbers along an axis.
 
     Returns:
         By the identity of the first equation: the array, the axis, the parts, and the equations.
@@ -59,6 +59,10 @@ def find_parts(body: Any, flow: Flow) -> dict[int, tuple[Any, int, list[Any], li
     found: dict[int, tuple[Any, int, list[Any], list[JaxprEquation]]] = {}
     slices: dict[tuple[Any, int], dict[int, tuple[JaxprEquation, JaxprEquation]]] = defaultdict(dict)
     for eqn in body.eqns:
+        # Keys of random numbers, which are often divided into parts, are of other types.
+        dtype = getattr(eqn.invars[0].aval, "dtype", None) if eqn.invars else None
+        if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
+            continue
         if eqn.primitive is lax.unstack_p:
             found[id(eqn)] = eqn.invars[0], eqn.params["axis"], list(eqn.outvars), [eqn]
         axis = _sliced_axis(eqn)

@@ -47,12 +47,11 @@ _FOR_DIFFERENTIATION = frozenset(("jvp", "jvp_jaxpr_fun", "jvp_jaxpr_thunk", "fw
 def pack_parts(jaxpr: Jaxpr) -> Jaxpr:
     """Returns a program, closed or not, with packs; the same object if none of its large operations is repeated."""
     body = open_jaxpr(jaxpr)
-    has_parts = any(eqn.primitive in (lax.unstack_p, lax.squeeze_p) for eqn in body.eqns)
-    if not has_parts or any(eqn.effects for eqn in body.eqns):
+    if not find_parts(body, Flow.of(body)) or any(eqn.effects for eqn in body.eqns):
         return jaxpr
-    inputs = [*body.constvars, *body.invars]
+    inputs = dict.fromkeys([*body.constvars, *body.invars])
     results = [v for v in dict.fromkeys(variables(body.outvars)) if v not in inputs]
-    place = body.eqns[0].replace(invars=inputs, outvars=results)
+    place = body.eqns[0].replace(invars=list(inputs), outvars=results)
     short, names = _without_repetitions(body)
     plan = _Plan(short)
     if not plan.has_large or not is_plain(place):
