@@ -83,13 +83,12 @@ _Operation = Callable[[Sequence[np.ndarray], Mapping[str, Any], Aval], np.ndarra
 def _operation(eqn: JaxprEquation) -> _Operation | None:
     """Returns the function that computes an equation's result; `None` if there is none."""
     name = eqn.primitive.name
-    if name in _MOVES:
-        return _MOVES[name]
+    if name not in _ARITHMETIC:
+        return _MOVES.get(name)
     out = eqn.outvars[0].aval
     is_small = all(isinstance(size, int) for size in out.shape) and out.size <= _MOST_NUMBERS
     # NumPy's integers divide, and its smaller floats round, in other ways.
-    is_plain = out.dtype.name in ("bool", "float32", "float64")
-    return _ARITHMETIC.get(name) if is_small and is_plain else None
+    return _ARITHMETIC[name] if is_small and out.dtype.name in ("bool", "float32", "float64") else None
 
 
 def _iota(_: Sequence[np.ndarray], params: Mapping[str, Any], out: Aval) -> np.ndarray:
