@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cpu.lowerings.both import assert_same, both, differs, lowered, random
@@ -24,7 +24,6 @@ def gradient(f: Any) -> Any:
     return jax.grad(lambda x, weights: (f(x) * weights).sum().astype("float32"))
 
 
-@settings(max_examples=30)
 @given(
     st.integers(1, 3),
     st.tuples(st.integers(1, 40), st.integers(1, 40)),

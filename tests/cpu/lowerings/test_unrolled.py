@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
@@ -71,7 +71,6 @@ ENDS: dict[str, Callable[[_Parts], Any]] = {
 }
 
 
-@settings(max_examples=60)
 @given(
     st.integers(2, 5),
     st.integers(0, 2),
