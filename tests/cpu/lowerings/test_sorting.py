@@ -57,6 +57,18 @@ def test_integers(dtype: str, numbers: list[int]) -> None:
     assert_same(lambda x: lax.sort((x, jnp.arange(x.size)), num_keys=1), keys, exact=True)
 
 
+def test_more_axes_than_four_of_which_some_have_one_element() -> None:
+    x = random((1, 1, 5, 1, 3), "float32", 0, 3)
+    assert_same(lambda x: lax.sort((x, x + 1), dimension=2, num_keys=1), x, exact=True)
+
+
+def test_in_the_functions_of_a_linear_solve() -> None:
+    def solve(b: jax.Array) -> jax.Array:
+        return lax.custom_linear_solve(lambda x: 2 * jnp.sort(x), b, lambda _, b: jnp.sort(b) / 2)
+
+    assert_same(solve, random((16,), "float32", 0), exact=True)
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_gradients(axis: int) -> None:
     x, weights = random((4, 9, 5), "float32", 0, 3), random((4, 9, 5), "float32", 1)

@@ -93,3 +93,11 @@ def test_gradients_and_transformations() -> None:
 
     own, ours = both(jax.grad(loss), random((128, 512), "float32", 1))
     np.testing.assert_allclose(own, ours, rtol=1e-5, atol=1e-6)
+
+
+def test_more_axes_than_four_of_which_some_have_one_element() -> None:
+    """Half-way, they are computed in float64."""
+    x = random((1, 64, 1, 32, 64), "float32", 0)
+    for function in (jnp.sin, jnp.cos, jnp.tan, jnp.arcsin, jnp.arctan):
+        own, ours = both(function, x)
+        np.testing.assert_allclose(ours, own, rtol=1e-6, atol=1e-7)

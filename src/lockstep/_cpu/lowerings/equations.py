@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from jax import lax
 
 from lockstep._engine.step.jaxprs import called_jaxpr, is_zero, open_jaxpr, variables, writers
 from lockstep._types import Aval, JaxprEquation
+
+_WIDE = ("int64", "uint64", "float64", "complex128")
 
 
 @dataclass
@@ -61,8 +64,10 @@ def call_instead(eqn: JaxprEquation, compute: Callable[..., Any]) -> JaxprEquati
     avals: list[Any] = [v.aval for v in eqn.invars]
     shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
     # Of the calls that jax knows only `jit` keeps its jaxpr when the program is traced again, and jax lowers a jaxpr
-    # once however often it is called.
-    with eqn.ctx.manager, jax.disable_jit(False):
+    # once however often it is called. Lowerings compute with 64 bits where programs do not: what they trace is traced
+    # again with them.
+    wide = any(str(getattr(v.aval, "dtype", "")) in _WIDE for v in (*eqn.invars, *eqn.outvars))
+    with eqn.ctx.manager, jax.disable_jit(False), jax.enable_x64(True) if wide else contextlib.nullcontext():
         (call,) = open_jaxpr(jax.make_jaxpr(jax.jit(compute))(*shapes)).eqns
     return eqn.replace(primitive=call.primitive, params=call.params)
 

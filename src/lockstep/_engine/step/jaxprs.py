@@ -222,7 +222,11 @@ def replace_subjaxprs(eqn: Equation, replace: Callable[[Jaxpr], Jaxpr]) -> Equat
         if not isinstance(value, (tuple, list)):
             return value
         items = [replace_in(item) for item in value]
-        return value if all(new is old for new, old in zip(items, value, strict=True)) else type(value)(items)
+        if all(new is old for new, old in zip(items, value, strict=True)):
+            return value
+        # A tuple with names, such as the functions of a linear solve, takes its items one by one.
+        make: Any = type(value)
+        return make(*items) if hasattr(value, "_fields") else make(items)
 
     params = {name: replace_in(value) for name, value in eqn.params.items()}
     return eqn if all(params[name] is value for name, value in eqn.params.items()) else eqn.replace(params=params)
