@@ -66,7 +66,7 @@ def _convolutional_lstm(keras: Keras) -> Model:
 
 
 def _video(keras: Keras) -> Model:
-    """The same convolutions over each picture of a film, then a recurrent layer."""
+    """Returns a classifier of films: the same convolutions over each picture, then a recurrent layer."""
     layers = keras.layers
     inputs = x = keras.Input((8, 48, 48, 3))
     for layer in (

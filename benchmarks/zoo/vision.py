@@ -77,7 +77,7 @@ def _unet(keras: Keras) -> Model:
 
 
 def _fcn(keras: Keras) -> Model:
-    """A fully convolutional network: what is found at three scales, in the size of the picture."""
+    """Returns a fully convolutional network: three scales, upsampled to the size of the picture."""
     layers = keras.layers
     inputs = x = keras.Input((96, 96, 3))
     scales = []

@@ -81,7 +81,7 @@ def test_which_are_ours(
 
 
 def test_what_is_made_of_the_resized_pictures_is_made_of_them() -> None:
-    """What comes between, and is needed elsewhere, is computed too."""
+    """Computes the pictures between two axes as well, if something else reads them."""
     pictures, weights = random((2, 16, 16, 16), "float32", 0), jnp.eye(16, 32)
 
     def both_axes(x: jax.Array) -> Any:

@@ -83,8 +83,9 @@ def test_any_steps(count: int, axis: int, steps: list[str], end: str, is_unstack
     shape.insert(axis, count)
 
     def compute(x: Any, *weights: Any) -> Any:
-        first = list(jnp.unstack(x, axis=axis)) if is_unstacked else [jnp.take(x, n, axis) for n in range(count)]
-        if not is_unstacked:
+        if is_unstacked:
+            first = list(jnp.unstack(x, axis=axis))
+        else:
             first = [lax.index_in_dim(x, n, axis, keepdims=False) for n in range(count)]
         parts = first
         for step, w in zip(steps, weights, strict=True):

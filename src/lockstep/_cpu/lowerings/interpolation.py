@@ -26,7 +26,14 @@ from jax.extend.core import primitives
 from lockstep._cpu.lowerings.equations import Flow, call_instead, is_plain
 from lockstep._cpu.lowerings.known_values import KnownValues
 from lockstep._cpu.lowerings.windows import isolate
-from lockstep._engine.step.jaxprs import equations, open_jaxpr, variables, with_equations, writer_of
+from lockstep._engine.step.jaxprs import (
+    equations,
+    open_jaxpr,
+    replace_subjaxprs,
+    variables,
+    with_equations,
+    writer_of,
+)
 from lockstep._types import Jaxpr, JaxprEquation
 
 _TYPES = ("float32", "bfloat16", "float16")
@@ -98,17 +105,12 @@ def _interpolate(jaxpr: Jaxpr, known: KnownValues) -> Jaxpr:
             calls[chain.result] = _call(flow.writers[chain.result], chain)
 
     def change(eqn: JaxprEquation) -> JaxprEquation:
-        if eqn.primitive is primitives.jit_p and any(map(known.is_known, variables(eqn.invars))):
-            called: Any = eqn.params["jaxpr"]
-            if _has_products(called):
-                return _with_jaxpr(eqn, _interpolate(called, known.inside(eqn)))
+        is_call = eqn.primitive is primitives.jit_p and any(map(known.is_known, variables(eqn.invars)))
+        if is_call and _has_products(eqn.params["jaxpr"]):
+            return replace_subjaxprs(eqn, lambda called: _interpolate(called, known.inside(eqn)))
         return calls.get(eqn.outvars[0], eqn) if eqn.outvars else eqn
 
     return with_equations(jaxpr, [change(eqn) for eqn in body.eqns])
-
-
-def _with_jaxpr(eqn: JaxprEquation, jaxpr: Jaxpr) -> JaxprEquation:
-    return eqn if jaxpr is eqn.params["jaxpr"] else eqn.replace(params={**eqn.params, "jaxpr": jaxpr})
 
 
 def _chain(eqn: JaxprEquation, flow: Flow, known: KnownValues) -> _Chain | None:

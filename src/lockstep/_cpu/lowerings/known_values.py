@@ -27,6 +27,7 @@ class KnownValues:
         body = open_jaxpr(jaxpr)
         self._values: dict[Any, np.ndarray] = {}
         self._makers: dict[Any, Callable[[], np.ndarray]] = dict(inputs or {})
+        self._inside: dict[int, KnownValues] = {}
         for variable, constant in zip(body.constvars, constants_of(jaxpr), strict=False):
             if _is_here(constant):
                 self._values[variable] = np.asarray(constant)
@@ -46,10 +47,8 @@ class KnownValues:
         return isinstance(atom, Literal) or atom in self._values or atom in self._makers
 
     def inside(self, eqn: JaxprEquation) -> KnownValues:
-        """Returns the values in the function that an equation calls."""
-        called: Any = eqn.params["jaxpr"]
-        pairs = zip(open_jaxpr(called).invars, eqn.invars, strict=True)
-        return KnownValues(called, {inner: self._maker(outer) for inner, outer in pairs if self.is_known(outer)})
+        """Returns the values in the function that an equation of the jaxpr calls by `jit`."""
+        return self._inside[id(eqn)]
 
     def _maker(self, atom: JaxprAtom) -> Callable[[], np.ndarray]:
         def value() -> np.ndarray:
@@ -61,9 +60,11 @@ class KnownValues:
 
     def _add(self, eqn: JaxprEquation) -> None:
         if eqn.primitive is primitives.jit_p:
-            inside = self.inside(eqn)
-            results = open_jaxpr(eqn.params["jaxpr"]).outvars
-            for outer, inner in zip(eqn.outvars, results, strict=True):
+            called: Any = eqn.params["jaxpr"]
+            pairs = zip(open_jaxpr(called).invars, eqn.invars, strict=True)
+            given = {inner: self._maker(outer) for inner, outer in pairs if self.is_known(outer)}
+            inside = self._inside[id(eqn)] = KnownValues(called, given)
+            for outer, inner in zip(eqn.outvars, open_jaxpr(called).outvars, strict=True):
                 if inside.is_known(inner):
                     self._makers[outer] = inside._maker(inner)
             return

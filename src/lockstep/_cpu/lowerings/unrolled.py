@@ -152,8 +152,9 @@ class _Plan:
         self._parts = find_parts(body, self._flow)
         # Packs of products of which only the sum is needed, moved or not.
         self._summed: dict[Pack, tuple[JaxprEquation, list[Pack]]] = {}
-        # The last additions of sums in which packs are added up, and equations that need no action of their own.
-        self._added_up: set[int] = set()
+        # The last additions of sums that are reductions of packs, and pads of which these make no use. Then equations
+        # that have been planned.
+        self._reduced: set[int] = set()
         self._done: set[int] = set()
         self._texts: dict[int, str] = {}
         for eqn in body.eqns:
@@ -165,7 +166,7 @@ class _Plan:
             self._take_parts(*self._parts[id(eqn)])
         elif not (self._stack(eqn) or self._group(eqn) or self._sum(eqn)):
             # Known when the plan is complete.
-            self._run(eqn, lambda: id(eqn) in self._added_up)
+            self._run(eqn, lambda: id(eqn) in self._reduced)
 
     def _new_pack(self, parts: Sequence[Any]) -> Pack:
         pack = Pack(tuple(parts))
@@ -275,10 +276,10 @@ class _Plan:
         return self._texts[id(eqn)]
 
     def _sum(self, eqn: JaxprEquation) -> bool:
-        """Adds up packs as they are, if an equation is the last of the additions of their parts."""
+        """Reduces packs over their parts, if an equation is the last of the additions of these."""
         last = self._sums.last.get(id(eqn))
         if last is not None:
-            self._run(eqn, lambda: id(last) in self._added_up)
+            self._run(eqn, lambda: id(last) in self._reduced)
             return True
         if id(eqn) not in self._sums.terms:
             return False
@@ -287,8 +288,8 @@ class _Plan:
         laid, padded = self._take_laid(terms)
         if not summed and not laid:
             return False
-        self._added_up.add(id(eqn))
-        self._added_up.update(id(self._flow.writers[atom]) for atom in padded)
+        self._reduced.add(id(eqn))
+        self._reduced.update(id(self._flow.writers[atom]) for atom in padded)
         (result,), rest = eqn.outvars, terms.atoms
 
         def add(values: _Values) -> None:
@@ -344,7 +345,7 @@ def _size(atom: JaxprAtom, axis: int) -> int:
 
 
 class _Terms:
-    """Variables that are added up, some more than once."""
+    """Terms of a sum, some of them more than once."""
 
     def __init__(self, atoms: Sequence[Any]) -> None:
         self._counts: dict[Any, int] = defaultdict(int)
