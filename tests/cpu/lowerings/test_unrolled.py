@@ -184,6 +184,7 @@ def test_what_is_not_packed(f: Any) -> None:
     assert_same(f, x)
 
 
+@pytest.mark.slow  # It dispatches 10,000 operations; the same is shown for few by `test_any_steps`.
 def test_many_additions_without_packs() -> None:
     """A sum of as many terms as Python has no frames for."""
 
