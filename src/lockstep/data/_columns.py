@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep._types import ArrayLike, Element, PyTree, PyTreeDef
+from lockstep.data._batch_rows import BatchRows, address_of, is_at
 from lockstep.data._composite import kind_of
-from lockstep.data._structure import TEXT, as_array, normalize
+from lockstep.data._structure import TEXT, as_array, flatten, normalize
 
 Rows = NDArray[np.int64]
 
@@ -111,25 +112,32 @@ class ColumnsBuilder:
     """A builder of the columns of `count` normalised elements that come one by one.
 
     Arrays of one shape are copied once, into their column, when they are added: who made an element may then change it.
-    A photograph of 600 kB copied twice took 15 % of the time of reading, decoding and resizing it.
+    A photograph of 600 kB copied twice took 15 % of the time of reading, decoding and resizing it. Arrays that are the
+    rows of a block one after another are not copied at all.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, rows: BatchRows | None = None) -> None:
         self._count = count
+        self._rows = rows
         self._structure: PyTreeDef | None = None
         self._leaves: list[_ColumnBuilder] = []
 
     def add(self, item: Element) -> None:
         """Adds the next element; raises `ValueError` if its structure is not that of the first."""
-        leaves, structure = jax.tree.flatten(item)
+        leaves, structure = flatten(item)
         if self._structure is None:
             self._structure = structure
-            self._leaves = [_ColumnBuilder(self._count) for _ in leaves]
+            self._leaves = [_ColumnBuilder(self._count, self._rows) for _ in leaves]
         elif structure != self._structure:
             # Its error says where they differ.
             stack([self._structure.unflatten([builder.values[0] for builder in self._leaves]), item])
         for builder, leaf in zip(self._leaves, leaves, strict=True):
             builder.add(leaf)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Returns whether a column has not been copied, because its values were made where they belong."""
+        return any(builder.is_in_place for builder in self._leaves)
 
     def columns(self) -> Columns:
         """Returns the columns of all `count` elements."""
@@ -139,28 +147,56 @@ class ColumnsBuilder:
 class _ColumnBuilder:
     """A builder of one column; `values` are its rows so far."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, rows: BatchRows | None) -> None:
         self._count = count
+        self._rows = rows
+        # Where the next value belongs if all so far were made in their places: nothing is written to `_stacked` then.
+        self._next_address: int | None = None
         self._stacked: NDArray[Any] | None = None
         self.values: list[Any] = []
+
+    @property
+    def is_in_place(self) -> bool:
+        return self._next_address is not None
 
     def add(self, value: Any) -> None:
         row, is_array = len(self.values), isinstance(value, np.ndarray)
         if row == 0 and is_array:
-            self._stacked = np.empty((self._count, *value.shape), value.dtype)
+            self._start(value)
         stacked = self._stacked
         if stacked is not None and not (is_array and (value.shape, value.dtype) == (stacked.shape[1:], stacked.dtype)):
             # Copied out: a view would keep memory for rows that never come.
             self.values = [view.copy() for view in self.values]
-            self._stacked = stacked = None
-        if stacked is not None:
-            stacked[row] = value
-            self.values.append(stacked[row, ...])  # An array even if it has no axes.
-        else:
+            self._stacked = self._next_address = stacked = None
+        if stacked is None:
             self.values.append(value.copy() if is_array else value)
+            return
+        if self._next_address is None:
+            stacked[row] = value
+        elif is_at(value, self._next_address):
+            self._next_address += value.nbytes
+        else:
+            self._next_address = None
+            self._stacked = stacked = _copy_of_rows(stacked, row)
+            self.values = [stacked[i, ...] for i in range(row)]
+            stacked[row] = value
+        self.values.append(stacked[row, ...])  # An array even if it has no axes.
+
+    def _start(self, first: NDArray[Any]) -> None:
+        """Chooses the memory of the column by its first value."""
+        block = None if self._rows is None else self._rows.starting_with(first)
+        self._next_address = None if block is None else address_of(block)
+        self._stacked = np.empty((self._count, *first.shape), first.dtype) if block is None else block
 
     def column(self) -> Column:
         return column(self.values) if self._stacked is None else self._stacked
+
+
+def _copy_of_rows(stacked: NDArray[Any], count: int) -> NDArray[Any]:
+    """Returns memory of the same shape, of which the first rows are copied."""
+    result = np.empty_like(stacked)
+    result[:count] = stacked[:count]
+    return result
 
 
 def concatenate(parts: Sequence[Columns]) -> Columns:

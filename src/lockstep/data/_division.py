@@ -101,17 +101,20 @@ class raise_on_zero_division(np.errstate):
 
     numpy tells of a division by 0 by the name of the function alone. Only `floor_divide` and `divmod` give no hint of
     the type; then it counts whether the element that is computed with has integers.
+
+    Attributes:
+        element: The element that is computed with; several may follow each other in one context.
     """
 
-    def __init__(self, element: Element) -> None:
-        self._element = element
+    def __init__(self, element: Element = None) -> None:
+        self.element = element
         self._is_silent = np.geterr()["divide"] == "ignore"
         super().__init__(divide="log", call=self)
 
     def write(self, message: str) -> None:
         """Raises the error, or gives numpy's own warning."""
         name = message.split()[-1]
-        if name in ("remainder", "fmod") or (name in ("floor_divide", "divmod") and _has_integers(self._element)):
+        if name in ("remainder", "fmod") or (name in ("floor_divide", "divmod") and _has_integers(self.element)):
             raise division_error()
         if not self._is_silent:
             warnings.warn(message.removeprefix("Warning: ").strip(), RuntimeWarning, stacklevel=2)

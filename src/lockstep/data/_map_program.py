@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from jax.core import Tracer
 from lockstep._nest import unpack
 from lockstep._types import ArrayLike, DType, Element, PyTree
 from lockstep.data import _columns, _division, _structure
+from lockstep.data._batch_rows import BatchRows
 from lockstep.data._columns import Columns, Ragged
 from lockstep.data._composite import kind_of
 from lockstep.data._purity import has_side_effects, loads_value
@@ -99,6 +101,8 @@ class MapProgram:
         self._example = example
         self._lock = threading.RLock()
         self._traced: dict[Any, TracedFunction | NonDeterministicError | None] = {}
+        # Whether results may lie where their batch will; until a block of them does not.
+        self._makes_rows = True
 
     @cached_property
     def in_order(self) -> bool:
@@ -171,13 +175,21 @@ class MapProgram:
             if failed is not None:
                 raise self._wrap_error(_division.division_error(), describe(failed))
             return results
-        builder = _columns.ColumnsBuilder(_columns.length(columns))
-        for i, element in enumerate(_columns.elements(columns)):
-            result = self._result_at(element, partial(describe, i))
-            try:
-                builder.add(result)
-            except ValueError as error:
-                raise self._structure_error(error) from error
+        count = _columns.length(columns)
+        # A function with side effects may keep its result, and write to it later.
+        rows = BatchRows(count) if self._makes_rows and not self.in_order else None
+        builder = _columns.ColumnsBuilder(count, rows)
+        division = _division.raise_on_zero_division()
+        # Entered once: that takes as long as a small function.
+        with division, rows or nullcontext():
+            for i, element in enumerate(_columns.elements(columns)):
+                division.element = element
+                result = self._result_at(element, partial(describe, i))
+                try:
+                    builder.add(result)
+                except ValueError as error:
+                    raise self._structure_error(error) from error
+        self._makes_rows = builder.is_in_place
         try:
             return builder.columns()
         except ValueError as error:
@@ -186,14 +198,16 @@ class MapProgram:
     def at(self, element: Element, describe: Callable[[], str]) -> Any:
         """Calls the function for one element; `describe` says where it comes from, if it fails."""
         # It may return the same array again for the next element, or one that the program goes on with.
-        return _structure.copy_arrays(self._result_at(element, describe))
+        with _division.raise_on_zero_division(element):
+            return _structure.copy_arrays(self._result_at(element, describe))
 
     def _result_at(self, element: Element, describe: Callable[[], str]) -> Any:
-        """Calls the function; returns the result in its own arrays, which are to be copied."""
+        """Calls the function; returns the result in its own arrays, which are to be copied.
+
+        It is called in a `raise_on_zero_division`: numpy warns and returns 0 where TensorFlow raises.
+        """
         try:
-            # numpy warns and returns 0 where TensorFlow raises.
-            with _division.raise_on_zero_division(element):
-                result = _structure.normalize(_structure.call(self.function, _structure.copy_arrays(element)))
+            result = _structure.normalize(_structure.call(self.function, _structure.copy_arrays(element)))
             return self._cast_to_jax_types(element, result, describe)
         except Exception as error:
             raise self._wrap_error(error, describe()) from error
@@ -227,8 +241,8 @@ class MapProgram:
 
     def _cast_to_jax_types(self, element: Element, result: PyTree, describe: Callable[[], str]) -> Any:
         """Casts a result that numpy computed to the dtypes that JAX would have given it."""
-        leaves, structure = jax.tree.flatten(result)
-        arguments = jax.tree.leaves(element)
+        leaves, structure = _structure.flatten(result)
+        arguments = _structure.flatten(element)[0]
         values = (*leaves, *arguments)
         # No wide dtype anywhere: numpy and JAX agree, and tracing would only cost time.
         if _NUMPYS.isdisjoint([getattr(value, "dtype", None) for value in values]) or any(map(kind_of, values)):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import simplejpeg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -17,6 +18,7 @@ from hypothesis.extra import numpy as hnp
 from lockstep.data._image import formats
 from lockstep.data._image.decode import decode_bmp, decode_gif, decode_image, decode_jpeg, decode_png
 from lockstep.data._image.encode import encode_jpeg, encode_png
+from lockstep.data._image.formats import jpeg_header
 from lockstep.errors import ArgumentError, InputError, UnsupportedError
 
 # Files, and shape and checksum of what tf.io.decode_image of TensorFlow 2.15 makes of them.
@@ -114,6 +116,26 @@ def test_every_truncation_of_a_jpeg_is_refused() -> None:
         with pytest.raises(InputError):
             decode_jpeg(encoded[:size])
     decode_jpeg(encoded + b"something behind it")
+
+
+_PIECES = [b"\xff", b"\0", b"\xff\xd3", b"\xff\x01", b"\xff\xe3\0\4ab", b"\xff\xc0\0\x0b\x08\1\2\3\4\3", b"ab"]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@given(st.lists(st.tuples(st.integers(2, 200), st.one_of(st.sampled_from(_PIECES), st.integers(0, 5))), max_size=4))
+def test_headers_are_those_that_libjpeg_finds(channels: int, changes: list[tuple[int, bytes | int]]) -> None:
+    """So the limit of memory holds for what is decoded, whatever a file begins with."""
+    content = encode_jpeg(SMOOTH[..., :channels])
+    for at, change in changes:
+        # Some bytes inserted, or a number of them left out.
+        content = content[:at] + (change + content[at:] if isinstance(change, bytes) else content[at + change :])
+    try:
+        height, width, colours, _ = simplejpeg.decode_jpeg_header(content, strict=False)
+    except (ValueError, KeyError):
+        return
+    found = jpeg_header(content)
+    assert found[:2] == (height, width)
+    assert (found[2] == 1, found[2] == 4) == (colours == "Gray", colours in ("CMYK", "YCCK"))
 
 
 @pytest.mark.slow

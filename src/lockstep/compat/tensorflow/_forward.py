@@ -24,6 +24,7 @@ _MESSAGES = ("BytesList", "Example", "Feature", "FeatureList", "FeatureLists", "
 _FEATURES = ("FixedLenFeature", "FixedLenSequenceFeature", "RaggedFeature", "VarLenFeature")
 _PARSERS = ("parse_example", "parse_single_example", "parse_single_sequence_example")
 _DECODERS = ("decode_bmp", "decode_gif", "decode_image", "decode_jpeg", "decode_png")
+_HOLD_NO_TENSOR = frozenset((int, float, bool, str, bytes, type(None)))
 # Where lockstep.data keeps what TensorFlow has in tf.io, tf.image and tf.train.
 _HOMES = {
     **dict.fromkeys((*_MESSAGES, "SequenceExample"), f"{_EXAMPLE}.messages"),
@@ -76,14 +77,17 @@ def find_in_data(name: str) -> Any:
     if isinstance(value, type):
         return value
 
+    parses = name in _PARSERS
+
     @functools.wraps(value)
     def call(*args: Argument, **kwargs: Argument) -> Any:
-        args = map_structure(_to_numpy, args)
-        kwargs = {key: map_structure(_to_numpy, value) for key, value in kwargs.items()}
-        if not name.startswith("parse_"):
-            return map_structure(as_tensor, value(*args, **kwargs))
+        args = tuple(map(_as_argument, args))
+        kwargs = {key: _as_argument(value) for key, value in kwargs.items()}
+        result = value(*args, **kwargs)
+        if not parses:
+            return as_tensor(result) if isinstance(result, np.ndarray) else map_structure(as_tensor, result)
         # What has rows of different lengths is TensorFlow's class of it here.
-        parsed = map_structure(_to_tensor, value(*args, **kwargs), is_leaf=_is_composite)
+        parsed = map_structure(_to_tensor, result, is_leaf=_is_composite)
         return _list_single(parsed, *args[1:2], **kwargs) if name == "parse_single_example" else parsed
 
     return call
@@ -114,6 +118,13 @@ def _list_single(parsed: dict[str, Any], features: Mapping[str, Any], *_: object
             count = len(parsed[key])
             parsed[key] = SparseTensor(np.arange(count)[:, None], parsed[key], [count])
     return parsed
+
+
+def _as_argument(value: Argument) -> Any:
+    """Returns an argument of a function of lockstep.data: tensors in it as `_to_numpy`."""
+    if type(value) in _HOLD_NO_TENSOR:
+        return value
+    return _to_numpy(value) if isinstance(value, HostTensor) else map_structure(_to_numpy, value)
 
 
 def _to_numpy(leaf: PyTree) -> Any:

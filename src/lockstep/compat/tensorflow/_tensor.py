@@ -279,10 +279,9 @@ def as_host(value: ArrayLike) -> HostTensor:
     """Returns `value` (an array, a number, `bytes`) as a tensor of the same type; an array is not copied."""
     if isinstance(value, HostTensor):
         return value
-    if isinstance(value, (str, bytes)):
-        return to_text(value).view(HostTensor)
-    array = np.asarray(value)
-    return (to_text(array) if array.dtype.kind in "SU" else array).view(HostTensor)
+    if not isinstance(value, np.ndarray):
+        value = to_text(value) if isinstance(value, (str, bytes)) else np.asarray(value)
+    return (to_text(value) if value.dtype.kind in "SU" else value).view(HostTensor)
 
 
 def from_numpy(value: ArrayLike) -> Any:

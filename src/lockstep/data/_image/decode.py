@@ -17,6 +17,7 @@ from lockstep.data._image.formats import (
     check_channels,
     check_decoded_size,
     check_format,
+    jpeg_header,
     opencv,
     simplejpeg,
 )
@@ -28,6 +29,8 @@ _START_OF_SCAN, _END = b"\xff\xda", b"\xff\xd9"
 # Where the header of a PNG file, its first chunk, says so; and what its colour types are.
 _BIT_DEPTH, _COLOUR_TYPE = 24, 25
 _GREY, _COLOURS, _GREY_AND_ALPHA = 0, 2, 4
+# How many colours a JPEG image has whose colours are cyan, magenta, yellow and black.
+_INKS = 4
 _EIGHT_BITS = np.dtype(np.uint8)
 
 
@@ -197,14 +200,11 @@ def _decode_jpeg(
     if dct_method not in ("", "INTEGER_FAST", "INTEGER_ACCURATE"):
         raise ArgumentError(f'dct_method is "", "INTEGER_FAST" or "INTEGER_ACCURATE"; received {dct_method!r}.')
     library = simplejpeg()
-    try:
-        height, width, stored, _ = library.decode_jpeg_header(contents, strict=False)
-    except (ValueError, KeyError) as error:  # simplejpeg looks colours up that it does not know
-        raise broken_image("JPEG", contents, error) from error
+    height, width, stored = jpeg_header(contents)
     # Also of an image that is decoded smaller: one that was stored progressively is held whole meanwhile.
     _decoded_size.check(height * width * 3, f"a JPEG image whose header says {height} x {width} pixels")
     # libjpeg cannot convert CMYK to RGB: TensorFlow does it itself, and so does this module.
-    grey, inks = channels == 1 or (channels == 0 and stored == "Gray"), stored in ("CMYK", "YCCK")
+    grey, inks = channels == 1 or (channels == 0 and stored == 1), stored == _INKS
     colours = "CMYK" if inks else "GRAY" if grey else "RGB"
     options: dict[str, Any] = {
         "min_height": -(-height // ratio),

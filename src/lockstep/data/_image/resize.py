@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lockstep._types import ArrayLike
+from lockstep.data._batch_rows import empty
 from lockstep.data._image.formats import opencv
 from lockstep.data._image.weights import Taps, taps
 from lockstep.errors import ArgumentError
@@ -104,7 +105,7 @@ def _check(images: ArrayLike, method: object) -> None:
 
 def _new_size(size: Any, height: int, width: int, preserve_aspect_ratio: bool) -> tuple[int, int]:
     try:
-        new_height, new_width = (int(length) for length in size)
+        new_height, new_width = map(int, size)
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"size is (height, width), known when the program is traced; received {size!r}.") from error
     if new_height < 1 or new_width < 1:
@@ -120,7 +121,7 @@ def _new_size(size: Any, height: int, width: int, preserve_aspect_ratio: bool) -
 def _with_numpy(images: _Array, rows: Taps, columns: Taps) -> _Array:
     height, width, channels = images.shape[-3:]
     elements = columns.of_elements(channels)
-    result = np.empty((*images.shape[:-3], rows.index.shape[1], columns.index.shape[1], channels), np.float32)
+    result = empty((*images.shape[:-3], rows.index.shape[1], columns.index.shape[1], channels), _FLOAT)
     targets = result.reshape(-1, rows.index.shape[1], elements.index.shape[1])
     for image, target in zip(images.reshape(-1, height, width * channels), targets, strict=True):
         between = scratch("between", (len(target), image.shape[1]), _FLOAT)
@@ -181,23 +182,30 @@ def _resize_axis(images: jax.Array, axis: int, weighted: Taps) -> jax.Array:
 
 def resize_bilinear(images: _Array, height: int, width: int) -> _Array:
     """Returns images, (height, width, channels) or a batch of them, in another size, as float32."""
-    channels = images.shape[-1]
-    result = np.empty((*images.shape[:-3], height, width, channels), _FLOAT)
-    batch, targets = (images, result) if images.ndim == 4 else (images[None], result[None])
-    for image, target in zip(batch, targets, strict=True):
-        # OpenCV's vectorized code is for up to four channels; others are resized four at a time.
-        if channels <= _CHANNELS:
+    result = empty((*images.shape[:-3], height, width, images.shape[-1]), _FLOAT)
+    if images.ndim == 3:
+        _resize(images, result)
+    else:
+        for image, target in zip(images, result, strict=True):
             _resize(image, target)
-            continue
-        for begin in range(0, channels, _CHANNELS):
-            some = image[..., begin : begin + _CHANNELS]
-            part = scratch("part", (height, width, some.shape[-1]), _FLOAT)
-            _resize(some, part)
-            target[..., begin : begin + _CHANNELS] = part
     return result
 
 
 def _resize(image: _Array, target: _Array) -> None:
+    """Resizes one image."""
+    channels = image.shape[-1]
+    if channels <= _CHANNELS:
+        _resize_channels(image, target)
+        return
+    # OpenCV's vectorized code is for up to four channels; others are resized four at a time.
+    for begin in range(0, channels, _CHANNELS):
+        some = image[..., begin : begin + _CHANNELS]
+        part = scratch("part", (*target.shape[:2], some.shape[-1]), _FLOAT)
+        _resize_channels(some, part)
+        target[..., begin : begin + _CHANNELS] = part
+
+
+def _resize_channels(image: _Array, target: _Array) -> None:
     if not target.size:
         return
     if len(image) >= _MANY_ROWS * len(target):

@@ -29,14 +29,16 @@ __all__ += ["read_file", "write_file"]
 
 def path_of(name: Any) -> str:
     """Returns a path out of text: `str`, `bytes`, a path, or a tensor of one of them."""
+    text = name.item() if isinstance(name, np.ndarray) and name.ndim == 0 else name
+    if isinstance(text, bytes):
+        return text.decode()
     # Path(tracer) would say nothing of the cause.
     if isinstance(name, Tracer) or (
         isinstance(name, np.ndarray) and name.dtype != object and name.dtype.kind not in "SU"
     ):
         raise ArgumentError(f"A file name must be text. Received: {name!r}.")
     if isinstance(name, np.ndarray):
-        text = name.item()
-        name = text if isinstance(text, bytes) else to_text(name).item()
+        name = to_text(name).item()
     return name.decode() if isinstance(name, bytes) else str(Path(name))
 
 
