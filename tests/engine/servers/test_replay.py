@@ -50,13 +50,17 @@ class Replayed:
         return self.programs.replay(self.key, starts, steps, [a[own] for a in arrays])
 
 
-@pytest.fixture(scope="module", params=[3, 16, 40])
-def width(request: pytest.FixtureRequest) -> int:
-    """Returns widths of rows that go element by element, of an odd number and of a vector, and of wider ones."""
-    return request.param
+# Rows that go element by element, of an odd number and of a vector, and wider ones; each rule with one of them is quick.
+WIDTHS = (3, 16, 40)
+QUICK = {("momentum", 3), ("RMSprop", 16), ("Adam", 40), ("AdamW", 16), ("Ftrl", 3)}
+CASES = [
+    pytest.param(name, width, marks=() if (name, width) in QUICK else pytest.mark.slow)
+    for name in MOVING
+    for width in WIDTHS
+]
 
 
-@pytest.mark.parametrize("name", MOVING)
+@pytest.mark.parametrize(("name", "width"), CASES)
 def test_bits_do_not_depend_on_other_rows(name: str, width: int) -> None:
     rows = Replayed(MOVING[name](), width)
     everything = np.arange(ROWS)
@@ -69,7 +73,7 @@ def test_bits_do_not_depend_on_other_rows(name: str, width: int) -> None:
             np.testing.assert_array_equal(result, value[own])
 
 
-@pytest.mark.parametrize("name", MOVING)
+@pytest.mark.parametrize(("name", "width"), CASES)
 def test_bits_do_not_depend_on_pieces(name: str, width: int) -> None:
     rows = Replayed(MOVING[name](), width)
     everything, first = np.arange(ROWS), (rows.steps + 1) // 2
