@@ -1,4 +1,4 @@
-"""A process of its own compiles large programs, and what it compiles is what this process would have."""
+"""A process of its own compiles programs, and what it compiles is what this process would have."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_programs_of_others_are_compiled_here(compiled_here: list[str]) -> None:
 
 
 def test_a_small_program_is_compiled_here(compiled_here: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compile_process, "_LEAST_BYTES", 150_000)
+    monkeypatch.setattr(compile_process, "_LEAST_BYTES", 25_000)
 
     def small(x: jax.Array) -> jax.Array:
         return x + 4

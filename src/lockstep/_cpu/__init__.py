@@ -3,7 +3,7 @@
     lowerings          operations in place of those that XLA computes slowly
     onednn             oneDNN's convolutions and products, as custom calls
     targets, abi       custom calls that are functions of Python
-    compile_process    compiles large programs in a process of its own
+    compile_process    compiles programs in a process of its own
     backend            registers these, and an option of XLA's compiler for loops
     shared_memory      the all-reduce between processes of one machine
     partitioner        divides steps so that their sums can take it

@@ -58,7 +58,7 @@ class CpuBackend:
         return {VARIABLE: are_lowerings_enabled(), library.VARIABLE: dnnl.version if dnnl else "not used"}
 
     def begin_compilation(self) -> None:
-        """Has a large program be compiled in a process of its own."""
+        """Has a program be compiled in a process of its own."""
         compile_process.begin()
 
     def end_compilation(self) -> None:

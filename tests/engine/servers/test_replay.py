@@ -50,7 +50,7 @@ class Replayed:
         return self.programs.replay(self.key, starts, steps, [a[own] for a in arrays])
 
 
-# Rows that go element by element, of an odd number and of a vector, and wider ones; each rule with one of them is quick.
+# Rows that go element by element, of an odd number and of a vector, and wider ones; each rule has a quick one.
 WIDTHS = (3, 16, 40)
 QUICK = {("momentum", 3), ("RMSprop", 16), ("Adam", 40), ("AdamW", 16), ("Ftrl", 3)}
 CASES = [
