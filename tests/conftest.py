@@ -56,7 +56,7 @@ lockstep.config.set_logical_cpu_devices(4)
 # How many examples a property gets: --hypothesis-profile=full. The quick ones are the same in every run, so that who
 # changes a file sees what that change does; the full ones are new in every run. A property holds however busy the
 # machine is.
-settings.register_profile("quick", max_examples=15, derandomize=True, deadline=None)
+settings.register_profile("quick", max_examples=8, derandomize=True, deadline=None)
 settings.register_profile("full", max_examples=50, deadline=None)
 settings.load_profile("quick")
 

@@ -90,6 +90,7 @@ def test_other_types_are_left(dtype: str) -> None:
     assert_same(lambda a, b: jnp.einsum("bji,bjk->bik", a, b), a, b)
 
 
+@pytest.mark.slow
 def test_every_order_of_three_axes() -> None:
     for lhs, rhs in itertools.product(itertools.permutations("bij"), itertools.permutations("bjk")):
         sizes = {"b": 3, "i": 4, "j": 5, "k": 6}

@@ -119,7 +119,12 @@ def layers() -> dict[str, tuple[tuple[int, ...], Callable[[], list[keras.Layer]]
     }
 
 
-@pytest.mark.parametrize("name", layers())
+_QUICK = ("dense", "convolutions", "a model")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in _QUICK else pytest.mark.slow) for name in layers()]
+)
 def test_time_distributed(name: str) -> None:
     shape, make = layers()[name]
     keras.utils.set_random_seed(0)
