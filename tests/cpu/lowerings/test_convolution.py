@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 from tests.cpu.lowerings.both import assert_same, differs, lowered, random
+from tests.support.exhaustive import slow_but
 
 LAYOUTS = {
     1: [("NWC", "WIO", "NWC"), ("NCW", "OIW", "NCW")],
@@ -222,7 +223,7 @@ LARGE = {
 }
 
 
-@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("name", slow_but(LARGE, "even and with holes", "channels first"))
 def test_large_kernels_are_matrices_of_products(name: str) -> None:
     f, x, k = build(LARGE[name], "float32", 0)
     program = lowered(with_gradients(f), x, k, ours=True).as_text()

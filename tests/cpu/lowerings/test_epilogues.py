@@ -17,6 +17,7 @@ from jax import lax
 
 from lockstep._cpu.onednn import library
 from tests.cpu.lowerings.both import assert_same, lowered, random
+from tests.support.exhaustive import slow_but
 
 pytestmark = pytest.mark.skipif(library.load() is None, reason=f"{library.PACKAGE} is not installed")
 
@@ -199,7 +200,7 @@ _SUMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", _SUMS)
+@pytest.mark.parametrize("name", slow_but(_SUMS, "both", "channels second"))
 def test_a_sum_over_a_kernels_places_has_its_epilogue(name: str) -> None:
     """Compares convolutions of one channel, which are no calls of oneDNN, with XLA's; NaN stays NaN."""
     layer, shapes = _SUMS[name]

@@ -58,6 +58,15 @@ def test_angles_of_special_points() -> None:
     _assert_within_units("arctan2", y, x)
 
 
+def test_angles_of_points_next_to_zero() -> None:
+    """Of numbers below 2**-126, which XLA's threads take for zero."""
+    sizes = [0, 2**-149, 1e-40, 9.999999350456404e-39, 2**-126, 3e-38, 1e-30, 1e-8, 0.999, 1, 1e4]
+    values = [sign * size for sign in (1, -1) for size in sizes]
+    y, x = np.array(list(itertools.product(values, values)) * 9, np.float32).T
+    assert len(y) >= COUNT
+    _assert_within_units("arctan2", y, x)
+
+
 @given(st.lists(st.tuples(st.floats(width=32), st.floats(width=32)), min_size=1, max_size=20))
 def test_the_angle_of_any_point(some: list[tuple[float, float]]) -> None:
     y, x = np.resize(np.array(some, np.float32), (COUNT, 2)).T

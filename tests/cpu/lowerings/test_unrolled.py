@@ -17,6 +17,7 @@ from jax import lax
 from lockstep._cpu.lowerings import unrolled
 from lockstep._engine.step.jaxprs import equations
 from tests.cpu.lowerings.both import assert_same, random
+from tests.support.exhaustive import slow_but
 
 _SIZE = 4
 _Parts = list[Any]
@@ -119,12 +120,7 @@ def layers() -> dict[str, tuple[tuple[int, ...], Callable[[], list[keras.Layer]]
     }
 
 
-_QUICK = ("dense", "convolutions", "a model")
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in _QUICK else pytest.mark.slow) for name in layers()]
-)
+@pytest.mark.parametrize("name", slow_but(layers(), "dense", "convolutions", "a model"))
 def test_time_distributed(name: str) -> None:
     shape, make = layers()[name]
     keras.utils.set_random_seed(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from lockstep._engine.servers.compiled import Programs
 from lockstep._engine.servers.layout import Variable
 from lockstep._engine.servers.rules import rule_of
 from lockstep._types import Array, Optimizer
+from tests.support.exhaustive import slow_but
 
 optimizers: Any = keras.optimizers
 MOVING: dict[str, Callable[[], Optimizer]] = {
@@ -52,12 +54,8 @@ class Replayed:
 
 # Rows that go element by element, of an odd number and of a vector, and wider ones; each rule has a quick one.
 WIDTHS = (3, 16, 40)
-QUICK = {("momentum", 3), ("RMSprop", 16), ("Adam", 40), ("AdamW", 16), ("Ftrl", 3)}
-CASES = [
-    pytest.param(name, width, marks=() if (name, width) in QUICK else pytest.mark.slow)
-    for name in MOVING
-    for width in WIDTHS
-]
+QUICK = [("momentum", 3), ("RMSprop", 16), ("Adam", 40), ("AdamW", 16), ("Ftrl", 3)]
+CASES = slow_but(itertools.product(MOVING, WIDTHS), *QUICK)
 
 
 @pytest.mark.parametrize(("name", "width"), CASES)

@@ -132,7 +132,7 @@ def _sine_of(quarters: jax.Array, rest: jax.Array) -> jax.Array:
 
 def _arctangent_of(y: jax.Array, x: jax.Array) -> jax.Array:
     """Returns the angle of the point (x, y)."""
-    height, width = lax.abs(y), lax.abs(x)
+    height, width = _away_from_zero(lax.abs(y), lax.abs(x))
     smaller, larger = lax.min(height, width), lax.max(height, width)
     # Of two infinities, a half turn's quarter; of two zeros, nothing.
     smaller = jnp.where(smaller == np.inf, larger.dtype.type(1), jnp.where(larger == np.inf, 0, smaller))
@@ -148,6 +148,19 @@ def _arctangent_of(y: jax.Array, x: jax.Array) -> jax.Array:
     angle = jnp.where(height > width, np.float32(math.pi / 2) - angle, angle)
     angle = jnp.where(_is_negative(x), np.float32(math.pi) - angle, angle)
     return jnp.where(_is_negative(y), -angle, angle)
+
+
+def _away_from_zero(height: jax.Array, width: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Scales points near zero, so that neither coordinate is of the numbers that XLA's threads take for zero."""
+    is_near = lax.max(height, width) < 1
+
+    def scale(size: jax.Array) -> jax.Array:
+        bits = lax.bitcast_convert_type(size, np.int32)
+        # Numbers below 2**-126 are so many times 2**-149 as their bits say.
+        scaled = jnp.where(bits < 1 << 23, bits.astype(np.float32) * np.float32(2**-49), size * np.float32(2**100))
+        return jnp.where(is_near, scaled, size)
+
+    return scale(height), scale(width)
 
 
 def _is_negative(x: jax.Array) -> jax.Array:
