@@ -12,11 +12,13 @@ import pytest
 
 import lockstep.compat.tensorflow as tf
 from tests.compat.op_cases import CASES, EXPECTED
+from tests.support.exhaustive import slow_but
 
 FOUND: dict[str, Any] = json.loads(EXPECTED.read_text())
 NARROW = {"int64": "int32", "float64": "float32"}
 # Their result's shape, or which branch is taken, depends on values.
 KNOWN_ONLY = {"boolean_mask", "where_indices", "unique", "math.segment_max", "math.segment_min"}
+COMPILED = sorted(set(CASES) - KNOWN_ONLY)
 
 
 def check(found: Any, expected: Any) -> None:
@@ -55,7 +57,7 @@ def test_on_jax_arrays(name: str) -> None:
     check(CASES[name](tf, lambda v, **_: jnp.asarray(tf.constant(v))), FOUND[name])
 
 
-@pytest.mark.parametrize("name", sorted(set(CASES) - KNOWN_ONLY))
+@pytest.mark.parametrize("name", slow_but(COMPILED, *COMPILED[::4]))
 def test_compiled(name: str) -> None:
     def run(zero: Any) -> Any:
         """Every input depends on an argument, so that JAX knows none of them."""

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cpu.lowerings.both import assert_same, both, differs, lowered, random
+from tests.support.exhaustive import slow_but
 
 
 def resizing(shape: tuple[int, ...], method: str = "bilinear", antialias: bool = True) -> Any:
@@ -49,22 +50,24 @@ def test_any_sizes(
     assert_same(lambda x, weights: (resize(x), gradient(resize)(x, weights)), pictures, random(shape, dtype, 1))
 
 
+_CASES = [
+    ((2, 16, 16, 8), (2, 32, 32, 8), "bilinear", True, False),
+    ((2, 16, 16, 16), (2, 32, 32, 16), "bilinear", True, True),
+    ((2, 16, 16, 16), (2, 16, 32, 16), "bilinear", True, True),
+    ((2, 32, 32, 16), (2, 64, 64, 16), "bicubic", True, True),
+    ((2, 16, 16), (2, 32, 16), "bilinear", True, True),
+    ((2, 16, 3), (2, 32, 3), "bilinear", True, False),
+    ((2, 40, 40, 16), (2, 30, 24, 16), "bilinear", True, True),
+    ((2, 12, 12, 16), (2, 96, 96, 16), "bilinear", True, True),
+    ((2, 8, 8, 16), (2, 160, 160, 16), "bilinear", True, False),
+    ((8, 16, 16, 16), (8, 32, 32, 16), "lanczos3", False, False),
+    ((2, 4, 4, 16), (2, 8, 8, 16), "bilinear", False, True),
+    ((2, 16, 16, 1), (2, 32, 32, 1), "bilinear", False, False),
+]
+
+
 @pytest.mark.parametrize(
-    ("shape", "new_shape", "method", "is_ours", "is_gradient_ours"),
-    [
-        ((2, 16, 16, 8), (2, 32, 32, 8), "bilinear", True, False),
-        ((2, 16, 16, 16), (2, 32, 32, 16), "bilinear", True, True),
-        ((2, 16, 16, 16), (2, 16, 32, 16), "bilinear", True, True),
-        ((2, 32, 32, 16), (2, 64, 64, 16), "bicubic", True, True),
-        ((2, 16, 16), (2, 32, 16), "bilinear", True, True),
-        ((2, 16, 3), (2, 32, 3), "bilinear", True, False),
-        ((2, 40, 40, 16), (2, 30, 24, 16), "bilinear", True, True),
-        ((2, 12, 12, 16), (2, 96, 96, 16), "bilinear", True, True),
-        ((2, 8, 8, 16), (2, 160, 160, 16), "bilinear", True, False),
-        ((8, 16, 16, 16), (8, 32, 32, 16), "lanczos3", False, False),
-        ((2, 4, 4, 16), (2, 8, 8, 16), "bilinear", False, True),
-        ((2, 16, 16, 1), (2, 32, 32, 1), "bilinear", False, False),
-    ],
+    ("shape", "new_shape", "method", "is_ours", "is_gradient_ours"), slow_but(_CASES, *_CASES[::2])
 )
 def test_which_are_ours(
     shape: tuple[int, ...], new_shape: tuple[int, ...], method: str, is_ours: bool, is_gradient_ours: bool
