@@ -15,7 +15,10 @@ from benchmarks.harness.environments import Pythons, versions
 from benchmarks.harness.machine import machine, now
 
 Times = tuple[float, float, float]
+_TRIGONOMETRY = "sines, cosines, tangents, angles"
+# How the names of cases of a kind begin and end, and what the page calls them.
 _KINDS = (
+    ("relu and max pool", "", "max pooling of relus"),
     ("max pool", "gradient", "max pooling, gradient"),
     ("max pool", "forward", "max pooling, forward"),
     ("sum pool", "gradient", "sum and average pooling, gradient"),
@@ -32,6 +35,21 @@ _KINDS = (
     ("product", "of kernel", "dense layers, gradient of the kernel"),
     ("random", "forward and back", "dropout, forward and back"),
     ("random", "numbers", "random numbers"),
+    ("bias", "", "convolutions with biases"),
+    ("sum of", "", "sums over the first axis"),
+    ("row updates", "", "updates of rows of tables"),
+    ("transforms", "", "transformations of pictures"),
+    ("batch normalization", "", "batch normalization"),
+    ("layer normalization", "", "layer normalization"),
+    ("argmax", "", "places of the largest"),
+    ("attention", "", "attention"),
+    ("gradients", "", "gradients of many small products"),
+    ("resizing", "", "resizing"),
+    ("gradient of resizing", "", "resizing, gradient"),
+    ("sort", "", "sorts"),
+    ("argsort", "", "sorts"),
+    ("gradient of a sort", "", "sorts, gradient"),
+    *((name, "", _TRIGONOMETRY) for name in ("sin", "cos", "tan", "asin", "acos", "atan", "gradient of")),
 )
 
 
@@ -71,7 +89,7 @@ def markdown(result: Mapping[str, Any]) -> str:
         "|---|---|---|---|---|",
     ]
     for place in ("", ", in a loop"):
-        for _, _, title in _KINDS:
+        for title in dict.fromkeys(title for _, _, title in _KINDS):
             ratios = [t[2] for n, t in cases.items() if _kind(n) == title and n.endswith(", in a loop") == bool(place)]
             if ratios:
                 middle = f"{statistics.median(ratios):.2f} | {min(ratios):.3f} | {max(ratios):.2f}"
@@ -87,8 +105,8 @@ def markdown(result: Mapping[str, Any]) -> str:
 
 def _kind(name: str) -> str:
     plain = name.removesuffix(", in a loop")
-    family = "depthwise" if _is_depthwise(plain) else plain.split(" ", 1)[0]
-    return next(t for start, end, t in _KINDS if start.startswith(family) and plain.endswith(end))
+    begin = "depthwise" if _is_depthwise(plain) else plain
+    return next(title for start, end, title in _KINDS if begin.startswith(start) and plain.endswith(end))
 
 
 def _is_depthwise(name: str) -> bool:

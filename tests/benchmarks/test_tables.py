@@ -126,3 +126,12 @@ def test_the_page_of_lowerings_knows_each_kind_and_what_is_slower(tmp_path: Path
     assert "Of 2 cases none seem more than 10 % slower." in text
     pages.keep(tmp_path, name, {f"{name}, in a loop": (1.0, 1.2, 1.2)})
     assert f"| 1.000 | 1.200 | 1.20 | {name}, in a loop |" in (tmp_path / "lowerings.md").read_text()
+
+
+def test_every_case_of_the_grids_of_lowerings_has_a_kind() -> None:
+    grids = importlib.import_module("benchmarks.lowerings").GRIDS
+    cases = {case.name: [1.0, 0.5, 0.5] for grid in grids for case in grid()}
+    about = {"cores": 2, "processor": "a processor"}
+    page = pages.markdown({"date": "2026", "machine": about, "versions": {"lockstep": {"jax": "1"}}, "cases": cases})
+    assert f"Of {len(cases)} cases none seem more than 10 % slower." in page
+    assert "| sorts, gradient | 11 | 0.50 |" in page
