@@ -12,7 +12,7 @@ setup: $(READY)
 demo: $(READY)
 	$(BIN)/lockstep demo
 
-# What runs in one process, and nine cases on two workers: minutes.
+# What runs in one process, and ten cases on two workers: minutes.
 test: $(READY)
 	scripts/test
 

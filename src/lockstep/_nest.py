@@ -126,8 +126,9 @@ _OPENED = frozenset((*_PACKED, OrderedDict))
 # Leaves are told apart from nodes that only JAX knows without asking it: that takes longer than all else. To see that a
 # value is no jax.Array takes as long as all others, so that is asked last.
 _LEAVES = (np.ndarray, np.generic, int, float, complex, str, bytes, type(None), jax.Array)
-_PLAIN = frozenset((np.ndarray, np.float32, np.float64, np.int32, np.int64, np.uint8, bytes, str, int, float, bool))
-_FREQUENT = frozenset((*_PLAIN, type(None)))
+# Leaves that their type alone tells from containers.
+PLAIN = frozenset((np.ndarray, np.float32, np.float64, np.int32, np.int64, np.uint8, bytes, str, int, float, bool))
+_FREQUENT = frozenset((*PLAIN, type(None)))
 
 
 def _rebuild(tree: Any, kinds: frozenset[type], of_mapping: Callable[[Any, list[Any]], Any]) -> Any:
@@ -224,7 +225,7 @@ def _map_plain(function: Callable[[Any], Any], tree: Any) -> Any:
     kind = type(tree)
     if kind is tuple or kind is list:
         return kind([_map_plain(function, value) for value in tree])
-    if kind in _PLAIN or (tree is not None and isinstance(tree, _LEAVES)):
+    if kind in PLAIN or (tree is not None and isinstance(tree, _LEAVES)):
         value = function(tree)
         return value if type(value) in _FREQUENT else unpack(value)
     return unpack(jax.tree.map(function, pack(tree)))

@@ -20,7 +20,7 @@ _SHAPES = st.sampled_from([(2,), (2, 3), ()])
 _FLOAT = np.dtype(np.float32)
 
 
-def _made(shape: tuple[int, ...], value: float) -> Any:
+def _make_array(shape: tuple[int, ...], value: float) -> Any:
     array = empty(shape, _FLOAT)
     array[...] = value
     return array
@@ -32,7 +32,7 @@ def test_results_in_their_order_are_not_copied() -> None:
     made = []
     with rows:
         for i in range(3):
-            made.append(_made((4, 5), i))
+            made.append(_make_array((4, 5), i))
             builder.add(made[-1])
     column = builder.columns()
     assert [address_of(row) for row in column] == [address_of(array) for array in made]
@@ -47,7 +47,7 @@ def test_any_results(elements: list[tuple[list[tuple[int, ...]], int, int]]) -> 
     expected = []
     with rows:
         for number, (shapes, *chosen) in enumerate(elements):
-            made = [_made(shape, 10 * number + i) for i, shape in enumerate(shapes)]
+            made = [_make_array(shape, 10 * number + i) for i, shape in enumerate(shapes)]
             pair = tuple(made[i] if 0 <= i < len(made) else np.full(2, -number, np.float32) for i in chosen)
             expected.append(tuple(array.copy() for array in pair))
             builder.add(pair)
@@ -88,7 +88,7 @@ def test_rows_are_those_of_one_thread_and_of_the_innermost_function() -> None:
 _PICTURES = np.random.default_rng(0).integers(0, 256, (7, 9, 11, 3), np.uint8)
 
 
-def _resized(picture: Any) -> Any:
+def _resize_picture(picture: Any) -> Any:
     return resize(picture, (4, 5))
 
 
@@ -131,8 +131,8 @@ def test_a_program_may_keep_what_it_made_and_change_it() -> None:
     def program(picture: Any) -> Any:
         for array in kept:
             array[...] = -1
-        kept.append(_resized(picture))
+        kept.append(_resize_picture(picture))
         return kept[-1]
 
     found = np.concatenate(list(Dataset.from_tensor_slices(_PICTURES).map(program).batch(3)))
-    np.testing.assert_array_equal(found, np.stack([_resized(picture) for picture in _PICTURES]))
+    np.testing.assert_array_equal(found, np.stack([_resize_picture(picture) for picture in _PICTURES]))

@@ -39,6 +39,10 @@ def _keras(pair: Cluster, one: ls.distribute.Strategy, case: str) -> Results:
     return expected
 
 
+def test_fit_with_sample_weights(pair: Cluster, one: ls.distribute.Strategy) -> None:
+    _keras(pair, one, "adam, sample weights")
+
+
 def test_evaluate_and_predict(pair: Cluster, one: ls.distribute.Strategy) -> None:
     """103 examples in batches of 17 and 21."""
     compared = _keras(pair, one, "sgd with momentum")

@@ -14,7 +14,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from lockstep._nest import Packed, unpack
+from lockstep._nest import PLAIN, Packed, unpack
 from lockstep._types import Element, PyTree, PyTreeDef
 from lockstep.data._composite import kind_of
 from lockstep.errors import InputError
@@ -22,8 +22,6 @@ from lockstep.errors import InputError
 # numpy's own dtypes of text have a fixed width, and drop trailing zero bytes.
 TEXT = np.dtype(object)
 _LEAF = jax.tree.structure(0)
-# Leaves that are told from containers by their type alone, without JAX.
-_LEAVES = frozenset((np.ndarray, bytes, np.float32, np.float64, np.int32, np.int64, np.uint8))
 
 
 def is_named_tuple(value: PyTree) -> bool:
@@ -37,7 +35,7 @@ def normalize(value: PyTree, path: tuple[Hashable, ...] = ()) -> Any:
     Python's numbers become int32 and float32, as in TensorFlow. `path` says in errors where `value` lies in an element.
     """
     # The most usual leaf first: to see that an array is no Mapping takes longer than all else.
-    if isinstance(value, np.ndarray) and value.dtype.kind not in "USO":
+    if isinstance(value, np.ndarray) and _is_host_value(value):
         return value
     if is_named_tuple(value):
         fields = cast("Any", value)._fields
@@ -98,7 +96,7 @@ def copy_arrays(element: Element) -> Any:
 def flatten(element: Element) -> tuple[list[Any], PyTreeDef]:
     """Returns the leaves of an element and its structure, as `jax.tree.flatten`."""
     # Beside pictures, which push it out of the processor's cache, code that is not run is time: 1 % of decoding.
-    return ([element], _LEAF) if type(element) in _LEAVES else jax.tree.flatten(element)
+    return ([element], _LEAF) if type(element) in PLAIN else jax.tree.flatten(element)
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -108,7 +106,9 @@ def name_of(function: Callable[..., Any]) -> str:
 
 def _is_host_value(value: PyTree) -> bool:
     if isinstance(value, np.ndarray):
-        return value.dtype == TEXT and value.ndim > 0 and all(isinstance(v, bytes) for v in value.ravel())
+        return value.dtype.kind not in "USO" or (
+            value.dtype == TEXT and value.ndim > 0 and all(isinstance(v, bytes) for v in value.ravel())
+        )
     return (
         type(value) is bytes
         or isinstance(value, (np.number, np.bool_))

@@ -85,7 +85,7 @@ def find_in_data(name: str) -> Any:
         kwargs = {key: _as_argument(value) for key, value in kwargs.items()}
         result = value(*args, **kwargs)
         if not parses:
-            return as_tensor(result) if isinstance(result, np.ndarray) else map_structure(as_tensor, result)
+            return map_structure(as_tensor, result)
         # What has rows of different lengths is TensorFlow's class of it here.
         parsed = map_structure(_to_tensor, result, is_leaf=_is_composite)
         return _list_single(parsed, *args[1:2], **kwargs) if name == "parse_single_example" else parsed
@@ -122,9 +122,7 @@ def _list_single(parsed: dict[str, Any], features: Mapping[str, Any], *_: object
 
 def _as_argument(value: Argument) -> Any:
     """Returns an argument of a function of lockstep.data: tensors in it as `_to_numpy`."""
-    if type(value) in _HOLD_NO_TENSOR:
-        return value
-    return _to_numpy(value) if isinstance(value, HostTensor) else map_structure(_to_numpy, value)
+    return value if type(value) in _HOLD_NO_TENSOR else map_structure(_to_numpy, value)
 
 
 def _to_numpy(leaf: PyTree) -> Any:
