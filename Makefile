@@ -44,11 +44,11 @@ fuzz: $(READY)
 conformance: $(READY)
 	$(BIN)/python -m tests.conformance $(TESTS)
 
-check: $(READY)
+check: $(READY) $(VENV)/check/.ready
 	scripts/check
 
 # The gate once more, on the oldest and the newest supported Python that are installed.
-check-pythons: $(READY)
+check-pythons: $(READY) $(VENV)/check/.ready
 	scripts/check-pythons
 
 # lockstep beside its peers, which get environments of their own. TensorFlow 2.15's needs Python 3.11: without one its
@@ -79,6 +79,12 @@ bench-gpu: $(READY) $(VENV)/cuda/.ready $(VENV)/torch/.ready $(VENV)/plot/.ready
 # The invariant on one NVIDIA GPU: one replica, and two processes through NCCL.
 test-gpu: $(READY) $(VENV)/cuda/.tests
 	$(VENV)/cuda/bin/python -m pytest --numprocesses=8 --dist=worksteal tests/gpu
+
+# The type checker. No test needs it, and its Node is 250 MB.
+$(VENV)/check/.ready: $(READY) requirements/check.txt
+	$(PYTHON) -m venv --clear $(VENV)/check
+	$(VENV)/check/bin/python -m pip install --quiet --requirement requirements/check.txt
+	@touch $@
 
 # What users have: Keras imports some of the development packages wherever they are, in every process.
 $(VENV)/lockstep/.ready: $(READY)
@@ -135,6 +141,8 @@ $(READY): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "lockstep needs Python 3.11 or later; $(PYTHON) is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --requirement requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --no-compile --requirement requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@# On all cores; pip would take one, for half of its time. Some packages have templates that are no Python.
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib src || true
 	@touch $(READY)

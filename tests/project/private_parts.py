@@ -53,16 +53,20 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
     (
         "jax compiles in the process that runs the program, and leaves its heap in pieces: see `compile_process`.",
         {
-            "jax._src.compilation_cache.get_executable_and_time": (
-                "function (cache_key, compile_options, backend, executable_devices) or "
-                "function (cache_key, compile_options, backend, executable_devices, host_callbacks)"
-            ),
             "jax._src.compiler._compile_and_write_cache": (
                 "function (backend, computation, executable_devices, compile_options, host_callbacks, module_name, "
                 "cache_key)"
             ),
             "jaxlib._jax.CompileOptions.ParseFromString": "function (arg) or function (*args, **kwargs)",
             "jaxlib._jax.DeviceList": "class () or class (*args, **kwargs)",
+            "jaxlib.lapack.batch_partitionable_targets": "function ()",
+            "jaxlib.lapack.registrations": "function ()",
+            "jaxlib.xla_client.make_cpu_client": (
+                "function (asynchronous, distributed_client, node_id, num_nodes, collectives, num_devices, "
+                "get_local_topology_timeout_minutes, get_global_topology_timeout_minutes, transfer_server_factory)"
+            ),
+            "jaxlib.xla_client.register_custom_call_as_batch_partitionable": "function (target_name, c_api)",
+            "jaxlib.xla_client.register_custom_call_target": "function (name, fn, platform, api_version, traits)",
         },
     ),
     (
@@ -116,6 +120,16 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
                 "function (self, optimizer, loss, loss_weights, metrics, weighted_metrics, run_eagerly, "
                 "steps_per_execution, jit_compile, auto_scale_loss)"
             ),
+        },
+    ),
+    (
+        "Keras' variables have jax compile a program for each shape of their initial values: see `initial_values`.",
+        {
+            "keras.src.backend.jax.core.JaxVariable._layout": "attribute",
+            "keras.src.backend.jax.core.JaxVariable._initialize_layout": "function (self)",
+            "keras.src.backend.jax.core.JaxVariable._initialize_with_initializer": "function (self, initializer)",
+            "keras.src.backend.jax.core.JaxVariable._initialize": "function (self, value)",
+            "keras.src.initializers.random_initializers.compute_fans": "function (shape, input_axes, output_axes)",
         },
     ),
     (

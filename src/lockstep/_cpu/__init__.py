@@ -3,7 +3,8 @@
     lowerings          operations in place of those that XLA computes slowly
     onednn             oneDNN's convolutions and products, as custom calls
     targets, abi       custom calls that are functions of Python
-    compile_process    compiles programs in a process of its own
+    compile_process    has programs compiled in a process of its own
+    compile_program    what that process does
     backend            registers these, and an option of XLA's compiler for loops
     shared_memory      the all-reduce between processes of one machine
     partitioner        divides steps so that their sums can take it
@@ -15,4 +16,11 @@
 
 from __future__ import annotations
 
-from lockstep._cpu.backend import register as register
+
+def register() -> None:
+    """Registers the CPU's backend with the engine."""
+    # Not above: the process that compiles a program has no time to import jax.
+    from lockstep._cpu.backend import CpuBackend
+    from lockstep._engine.step import backends
+
+    backends.register("cpu", CpuBackend())

@@ -17,6 +17,8 @@ _FUNCTIONS = 16
 
 ABORTED = 10
 _METADATA = 1
+# The version of the interface with which a target of this kind is registered.
+TYPED = 1
 
 
 class _Sized(ctypes.Structure):
@@ -130,6 +132,13 @@ HANDLER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 _QUICK = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 # XLA may go on with its program inside of these.
 _LONG = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+
+
+def capsule(handler: Any) -> Any:
+    """Returns the capsule in which XLA takes a handler; as `jax.ffi.pycapsule`, without jax."""
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    return make(handler, None, None)
 
 
 def answer_metadata(frame: Frame) -> bool:

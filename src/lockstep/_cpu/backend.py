@@ -37,11 +37,6 @@ VARIABLE = "LOCKSTEP_XLA_LOWERINGS"
 _LOOP_OPTIONS: dict[str, bool | str] = {"xla_cpu_copy_insertion_use_region_analysis": True}
 
 
-def register() -> None:
-    """Registers the CPU's backend with the engine."""
-    backends.register("cpu", CpuBackend())
-
-
 def are_lowerings_enabled() -> bool:
     """Returns whether lockstep's lowerings are used; raises `ArgumentError` for anything but 0, 1 and nothing."""
     return environment.env_flag(VARIABLE, "lockstep's lowerings are used where they are faster than XLA's own")

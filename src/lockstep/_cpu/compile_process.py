@@ -1,4 +1,4 @@
-"""Compiles programs of training in a process of their own, and into the cache, from which this one loads them.
+"""Has programs of training compiled in a process of their own, from which this one loads them.
 
 A compilation leaves this process' heap in pieces: what XLA and LLVM allocated lies between what the program and its
 threads need. Operations that follow pointers then take longer, and malloc searches longer, for as long as the process
@@ -10,23 +10,22 @@ half a second, of which compiling there gives back up to as much; so the smalles
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from lockstep._cpu import targets
+from lockstep._cpu.compile_program import Request, read_result
 from lockstep._engine.runtime import compile_cache, environment, limits
 
 _log = logging.getLogger("lockstep")
@@ -36,67 +35,27 @@ _LEAST_BYTES = 25_000
 START = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
-from lockstep._cpu.compile_process import main
+from lockstep._cpu.compile_program import main
 main(sys.argv[2])
 """
-_MESSAGE_CHARACTERS = 2_000
 
-# Its `directory` is the cache's while jax compiles a program of lockstep's on this thread.
+# Its `is_ours` says whether jax compiles a program of lockstep's on this thread.
 _thread = threading.local()
 _is_installed = False
 
 
-@dataclass(frozen=True)
-class Request:
-    """A program to compile, as it is sent to the process that does.
-
-    Attributes:
-        key: Under which jax looks for it in the cache.
-        name: Of the program.
-        directory: Of the cache.
-        devices: The ids of the devices that it is for.
-        device_count: Setting `jax_num_cpu_devices` of this process.
-        targets: The names of its custom calls that are functions of this process' Python.
-        options: Of XLA's compiler, serialized.
-        code: MLIR's bytecode.
-    """
-
-    key: str
-    name: str
-    directory: str
-    devices: Sequence[int]
-    device_count: int
-    targets: Sequence[str]
-    options: bytes
-    code: bytes
-
-    def write(self, directory: Path) -> None:
-        """Writes it into a directory, as three files."""
-        facts = {name: value for name, value in asdict(self).items() if not isinstance(value, bytes)}
-        (directory / "facts.json").write_text(json.dumps(facts))
-        (directory / "options").write_bytes(self.options)
-        (directory / "code").write_bytes(self.code)
-
-    @classmethod
-    def read(cls, directory: Path) -> Request:
-        """Reads what `write` has written."""
-        facts = json.loads((directory / "facts.json").read_text())
-        return cls(**facts, options=(directory / "options").read_bytes(), code=(directory / "code").read_bytes())
-
-
 def begin() -> None:
     """Has the program that jax compiles next on this thread be compiled in a process of its own, unless it is small."""
-    directory = compile_cache.directory()
-    if directory is None or not sys.executable:
+    if compile_cache.directory() is None or not sys.executable:
         return
     if environment.env_flag(VARIABLE, "programs are compiled in a process of their own"):
         _install()
-        _thread.directory = directory
+        _thread.is_ours = True
 
 
 def end() -> None:
     """Has this process compile what jax compiles next on this thread."""
-    _thread.directory = None
+    _thread.is_ours = False
 
 
 def _install() -> None:
@@ -123,17 +82,20 @@ def _install() -> None:
         module_name: str,
         cache_key: str,
     ) -> Any:
-        directory = getattr(_thread, "directory", None)
         # Addresses of host callbacks are part of a program.
-        if directory is not None and not host_callbacks and jax.process_count(backend) == 1:
+        if getattr(_thread, "is_ours", False) and not host_callbacks and jax.process_count(backend) == 1:
             code = _bytecode(computation)
             if len(code) >= _LEAST_BYTES:
                 try:
                     devices = [device.id for device in executable_devices]
                     options = compile_options.SerializeAsString()
-                    count = settings.jax_num_cpu_devices
-                    _compile(Request(cache_key, module_name, directory, devices, count, targets.names(), options, code))
-                    return _load(backend, executable_devices, compile_options, cache_key)
+                    request = Request(devices, settings.jax_num_cpu_devices, targets.names(), options, code)
+                    began = time.monotonic()
+                    program = _compile(request)
+                    seconds = int(time.monotonic() - began)
+                    loaded = backend.deserialize_executable(program, executable_devices, compile_options)
+                    _keep(cache_key, module_name, program, backend, seconds)
+                    return loaded
                 # Whatever keeps that process from it, this one can do without; an error of the program comes again.
                 except Exception as error:
                     _log.debug("%s is compiled here, not in a process of its own: %s", module_name, error)
@@ -148,25 +110,27 @@ def _bytecode(computation: Any) -> bytes:
     return code.getvalue()
 
 
-def _load(backend: Any, devices: Any, options: Any, key: str) -> Any:
-    """Returns a program of the cache."""
+def _keep(key: str, name: str, program: bytes, backend: Any, seconds: int) -> None:
+    """Puts a serialized program into the cache."""
     from jax._src import compilation_cache
 
-    program, _ = compilation_cache.get_executable_and_time(key, options, backend, devices)
-    if program is None:
-        raise FileNotFoundError(f"there is no program {key} in the cache")
-    return program
+    # jax serializes what it is given; this one is serialized.
+    cache: Any = compilation_cache
+    try:
+        cache.put_executable_and_time(key, name, SimpleNamespace(serialize=lambda: program), backend, seconds)
+    except Exception as error:  # As in JAX: a program that cannot be kept is no reason to end.
+        _log.debug("The compiled program %s is not kept: %s", name, error)
 
 
-def _compile(request: Request) -> None:
-    """Has a process compile a program into the cache."""
+def _compile(request: Request) -> bytes:
+    """Has a process compile a program, and returns it serialized."""
     with tempfile.TemporaryDirectory(prefix="lockstep-program-") as directory:
         request.write(Path(directory))
-        command = [sys.executable, "-c", START, json.dumps(sys.path), directory]
+        # -S: sys.path is as it is here already.
+        command = [sys.executable, "-S", "-c", START, json.dumps(sys.path), directory]
         # What suits a process that trains, one arena for all threads, has LLVM's threads wait for each other: a
         # DenseNet169's step took 90 s to compile, and 56 as malloc is by itself.
         variables = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"}
-        variables["JAX_PLATFORMS"] = "cpu"
         # It reads nothing from its standard input: the end of that tells it that this process has gone.
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables) as process:
             try:
@@ -175,51 +139,6 @@ def _compile(request: Request) -> None:
                 process.kill()
             assert process.stdout is not None
             problem = process.stdout.read().decode(errors="replace")
-    if process.returncode != 0:
-        raise OSError(f"it ended with {process.returncode}: {problem}")
-
-
-def main(directory: str) -> None:
-    """Compiles the program of a directory's request into the cache, as the process that was started for it."""
-    # The one that waits decides what comes of an interrupt, and ends this one.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_end_with_input, daemon=True).start()
-    status = 0
-    try:
-        compile_into_cache(Request.read(Path(directory)))
-    except BaseException as error:
-        print(f"{type(error).__name__}: {error}"[:_MESSAGE_CHARACTERS], flush=True)
-        status = 1
-    # To end in order takes another half second, mostly to free memory.
-    os._exit(status)
-
-
-def _end_with_input() -> None:
-    # Not by sys.stdin, whose lock would be held.
-    while os.read(0, 1):
-        pass
-    os._exit(1)
-
-
-def compile_into_cache(request: Request) -> None:
-    """Compiles a program for this process' devices, and puts it into the cache."""
-    import jax
-    from jax._src import compilation_cache
-
-    jax.config.update("jax_num_cpu_devices", request.device_count)
-    compile_cache.use(request.directory)
-    for name in request.targets:
-        # XLA asks for a target when it compiles a call of it, and calls it in the process that loads the program.
-        targets.register(name, lambda frame: None)
-    by_id = {device.id: device for device in jax.local_devices(backend="cpu")}
-    devices = [by_id[number] for number in request.devices]
-    backend: Any = devices[0].client
-    began = time.monotonic()
-    executable = backend.compile_and_load(
-        request.code,
-        executable_devices=importlib.import_module("jaxlib._jax").DeviceList(tuple(devices)),
-        compile_options=importlib.import_module("jaxlib._jax").CompileOptions.ParseFromString(request.options),
-    )
-    seconds = int(time.monotonic() - began)
-    compilation_cache.put_executable_and_time(request.key, request.name, executable, backend, seconds)
+        if process.returncode != 0:
+            raise OSError(f"it ended with {process.returncode}: {problem}")
+        return read_result(Path(directory))

@@ -24,7 +24,7 @@ def is_supported() -> bool:
         from jax import ffi
     except ImportError:
         return False
-    return all(hasattr(ffi, name) for name in ("ffi_call", "pycapsule", "register_ffi_target"))
+    return all(hasattr(ffi, name) for name in ("ffi_call", "register_ffi_target"))
 
 
 def names() -> list[str]:
@@ -55,7 +55,7 @@ def register(name: str, execute: Callable[[abi.Frame], None]) -> None:
     defer_interrupts(handle)
     handler = abi.HANDLER(handle)
     _handlers[name] = handler
-    ffi.register_ffi_target(name, ffi.pycapsule(handler), platform="cpu")
+    ffi.register_ffi_target(name, abi.capsule(handler), platform="cpu", api_version=abi.TYPED)
 
 
 def defer_interrupts(function: Callable[..., Any]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lockstep._engine.keras.callbacks import only_chief_prints
+from lockstep._engine.keras.initial_values import without_programs
 from lockstep._engine.step.replicas import Replicas
 from lockstep._engine.step.state import LocalCopies
 from lockstep._engine.step.zero1 import OptimizerStateGather
@@ -76,7 +77,8 @@ def scope(
     before = getattr(_scope, "place", None)
     _scope.place = replicas, servers, scheduler
     try:
-        yield
+        with without_programs():
+            yield
     finally:
         _scope.place = before
 

@@ -21,6 +21,7 @@ from lockstep._engine.input.source import Source, dataset_of, source_of
 from lockstep._engine.keras import agreement, programs
 from lockstep._engine.keras.callbacks import BatchListener, callback_list
 from lockstep._engine.keras.compiled_models import is_compiled
+from lockstep._engine.keras.initial_values import without_programs
 from lockstep._engine.keras.ownership import Ownership
 from lockstep._engine.keras.state import PREDICT, TEST, TRAIN, ModelState
 from lockstep._engine.loop import loop
@@ -64,7 +65,12 @@ def build(model: Model, source: Source) -> None:
     parts = (*model._flatten_layers(), model._compile_metrics, model._compile_loss)
     is_built = all(part is None or part.built for part in parts) and not vars(model).get("_lockstep_steps_unseen")
     # Looking at a batch may read the source, so only if its shapes are needed.
-    model._symbolic_build(data_batch=() if is_built else unpack(to_arrays(source.peek())))
+    _symbolic_build(model, () if is_built else unpack(to_arrays(source.peek())))
+
+
+def _symbolic_build(model: Model, batch: PyTree) -> None:
+    with without_programs():
+        model._symbolic_build(data_batch=batch)
 
 
 def opened_first_batch(source: Source) -> Any:
@@ -246,7 +252,7 @@ def train_on_batch(
             )
         sample_weight = data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
     batch = (x, y, sample_weight)
-    model._symbolic_build(data_batch=batch)
+    _symbolic_build(model, batch)
     return _logs(model, owned, "train_on_batch", programs.train_program(model, owned), TRAIN, batch, return_dict)
 
 
@@ -256,7 +262,7 @@ def test_on_batch(
     """Stands in for `keras.Model.test_on_batch`; the batch is the global one, the same on every worker."""
     model._assert_compile_called("test_on_batch")
     batch = (x, y, sample_weight)
-    model._symbolic_build(data_batch=batch)
+    _symbolic_build(model, batch)
     return _logs(model, owned, "test_on_batch", programs.test_program(model, owned), TEST, batch, return_dict)
 
 

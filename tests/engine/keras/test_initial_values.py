@@ -1,0 +1,124 @@
+"""Initial values of variables made in a scope: Keras' own, to the bit, without a program for each shape."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import lockstep as ls
+from lockstep._engine.keras.initial_values import initial_values
+
+_of = keras.initializers
+_RANDOM: list[Callable[[Any], Any]] = [
+    lambda seed: _of.GlorotUniform(seed),
+    lambda seed: _of.GlorotNormal(seed),
+    lambda seed: _of.HeNormal(seed),
+    lambda seed: _of.LecunUniform(seed),
+    lambda seed: _of.RandomUniform(-0.05, 0.05, seed),
+    lambda seed: _of.RandomUniform(0, 3.3, seed),
+    lambda seed: _of.RandomNormal(0.3, 0.7, seed),
+    lambda seed: _of.TruncatedNormal(-0.1, 0.3, seed),
+    lambda seed: _of.VarianceScaling(2.0, "fan_out", "untruncated_normal", seed),
+    lambda seed: _of.VarianceScaling(0.5, "fan_avg", "uniform", seed),
+]
+_SEEDS = st.integers(0, (1 << 32) - 1)
+
+
+def same_bits(ours: Any, theirs: Any) -> bool:
+    """Returns whether two arrays have the same shape, dtype and bits."""
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    return ours.shape == theirs.shape and ours.dtype == theirs.dtype and ours.tobytes() == theirs.tobytes()
+
+
+@given(st.sampled_from(_RANDOM), _SEEDS, st.lists(st.integers(1, 12), min_size=1, max_size=5), st.booleans())
+@example(_RANDOM[0], 7, [70_001], False)
+@example(_RANDOM[1], 8, [3, 3, 64, 64], True)
+def test_random_values(make: Callable[[Any], Any], seed: int, shape: list[int], is_wide: bool) -> None:
+    with jax.enable_x64(is_wide):
+        dtype = "float64" if is_wide else "float32"
+        assert same_bits(initial_values(make(seed), tuple(shape), dtype), make(seed)(tuple(shape), dtype))
+
+
+@pytest.mark.parametrize("make", [_of.Zeros, _of.Ones])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int32"])
+@pytest.mark.parametrize("shape", [(), (0, 3), (4, 5)])
+def test_constant_values(make: Any, dtype: str, shape: tuple[int, ...]) -> None:
+    assert same_bits(initial_values(make(), shape, dtype), make()(shape, dtype))
+
+
+def test_a_seed_generator_goes_on_as_with_keras() -> None:
+    ours, theirs = (_of.GlorotUniform(keras.random.SeedGenerator(3)) for _ in range(2))
+    for _ in range(3):
+        assert same_bits(initial_values(ours, (4, 5), "float32"), theirs((4, 5), "float32"))
+
+
+class _Own(_of.GlorotUniform):
+    def __call__(self, shape: Any, dtype: Any = None) -> Any:
+        return super().__call__(shape, dtype) + 1
+
+
+@pytest.mark.parametrize(
+    ("initializer", "dtype"),
+    [
+        (_Own(1), "float32"),
+        (_of.Orthogonal(seed=1), "float32"),
+        (_of.Constant(2.0), "float32"),
+        (_of.GlorotUniform(1), "bfloat16"),
+        (_of.GlorotUniform(1), "float64"),  # which jax has not, unless it is told to
+        (lambda shape, dtype: np.ones(shape, dtype), "float32"),
+    ],
+)
+def test_other_initializers_are_called(initializer: Any, dtype: str) -> None:
+    assert initial_values(initializer, (4, 4), dtype) is None
+
+
+def _model() -> keras.Model:
+    layers = [keras.layers.Dense(units, "relu") for units in (5, 6, 7, 8, 9, 10)]
+    model = keras.Sequential([keras.Input((4,)), *layers, keras.layers.BatchNormalization(), keras.layers.Dense(3)])
+    model.compile("adam", "mse")
+    return model
+
+
+def test_a_model_has_the_weights_of_plain_keras() -> None:
+    keras.utils.set_random_seed(5)
+    plain = _model()
+    keras.utils.set_random_seed(5)
+    with ls.distribute.MirroredStrategy(["cpu:0"]).scope():
+        ours = _model()
+    for one, other in zip(ours.weights, plain.weights, strict=True):
+        assert same_bits(one, other) and one.shape == other.shape
+
+
+def test_no_program_is_compiled_for_a_shape(caplog: pytest.LogCaptureFixture) -> None:
+    strategy = ls.distribute.MirroredStrategy(["cpu:0"])
+    with strategy.scope():
+        _model()
+    with jax.log_compiles(), caplog.at_level(logging.WARNING), strategy.scope():
+        model = keras.Sequential([keras.Input((11,)), keras.layers.Dense(13), keras.layers.LSTM(17)][:2])
+        model.compile("adam", "mse")
+        model.optimizer.build(model.trainable_variables)
+    assert [record.message for record in caplog.records if "Finished XLA compilation" in record.message] == []
+
+
+def test_variables_in_a_traced_function_are_keras_own() -> None:
+    def traced(x: jax.Array) -> jax.Array:
+        assert initial_values(_of.GlorotUniform(1), (2, 2), "float32") is None
+        return x
+
+    jax.jit(traced)(1.0)
+
+
+def test_a_variable_that_is_trained_leaves_the_next_ones_zeros() -> None:
+    """Steps overwrite the memory of variables: what was handed to jax must be nobody else's."""
+    with ls.distribute.MirroredStrategy(["cpu:0"]).scope():
+        model = _model()
+        model.fit(np.ones((8, 4), "float32"), np.ones((8, 3), "float32"), batch_size=4, epochs=2, verbose=0)
+        assert not np.any(keras.layers.Dense(1024).build((1024,)) or keras.Variable("zeros", (1024, 1024)).numpy())
