@@ -12,7 +12,7 @@ setup: $(READY)
 demo: $(READY)
 	$(BIN)/lockstep demo
 
-# What runs in one process, and ten cases on two workers: minutes.
+# What runs in one process, and nine cases on two workers: minutes.
 test: $(READY)
 	scripts/test
 
@@ -83,7 +83,7 @@ test-gpu: $(READY) $(VENV)/cuda/.tests
 # The type checker. No test needs it, and its Node is 250 MB.
 $(VENV)/check/.ready: $(READY) requirements/check.txt
 	$(PYTHON) -m venv --clear $(VENV)/check
-	$(VENV)/check/bin/python -m pip install --quiet --requirement requirements/check.txt
+	scripts/install $(VENV)/check requirements/check.txt
 	@touch $@
 
 # What users have: Keras imports some of the development packages wherever they are, in every process.
@@ -127,7 +127,7 @@ docs: $(READY) $(VENV)/docs/.ready
 # Not in .venv, so that what trains is not beside what writes pages.
 $(VENV)/docs/.ready: $(READY) requirements/docs.txt
 	$(PYTHON) -m venv --clear $(VENV)/docs
-	$(VENV)/docs/bin/python -m pip install --quiet --requirement requirements/docs.txt
+	scripts/install $(VENV)/docs requirements/docs.txt
 	@touch $@
 
 # Chooses the newest versions that fit, for every supported Python.
@@ -141,8 +141,8 @@ $(READY): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "lockstep needs Python 3.11 or later; $(PYTHON) is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --no-compile --requirement requirements/dev.txt
+	scripts/install $(VENV) requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	@# On all cores; pip would take one, for half of its time. Some packages have templates that are no Python.
+	@# On all cores, as pip would not. Some packages have templates that are no Python.
 	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib src || true
 	@touch $(READY)

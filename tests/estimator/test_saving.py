@@ -49,7 +49,8 @@ def test_preprocessing_in_the_receiver_is_exported(tmp_path: Path) -> None:
         text = export.placeholder("int32", [None], name="number")
         return export.ServingInputReceiver({"x": text[:, None].astype("float32") / 10}, {"number": text})
 
-    made = line(tmp_path).train(input_fn(), steps=1)
+    # With some initial weights a sum of two numbers is next to zero, where no rounding is small.
+    made = line(tmp_path, estimator.RunConfig(tf_random_seed=1)).train(input_fn(), steps=1)
     found = saved_model.load(made.export_saved_model(tmp_path / "export", receiver))(number=np.array([5, -5], np.int32))
     by_hand = list(made.predict(lambda: Dataset.from_tensor_slices({"x": np.float32([[0.5], [-0.5]])}).batch(2)))
     np.testing.assert_allclose(found["y"], [p["y"] for p in by_hand], rtol=1e-6)

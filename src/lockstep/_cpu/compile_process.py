@@ -4,8 +4,8 @@ A compilation leaves this process' heap in pieces: what XLA and LLVM allocated l
 threads need. Operations that follow pointers then take longer, and malloc searches longer, for as long as the process
 lives. `fit` of a MobileNetV3Large at 64x64 took 63 ms a step in the process that had compiled it and 47 in one that had
 loaded it from the cache, with 1,584 and 975 MB resident (2 cores). With a compiler's process it takes 47 and 46 ms.
-Of small networks a step takes 3 to 13 % less. To start the process and to bring the program through the cache takes
-half a second, of which compiling there gives back up to as much; so the smallest programs are compiled here.
+Of small networks a step takes 3 to 13 % less. To start the process and to load what it has compiled takes 0.2 s, of
+which compiling there gives back up to as much; so the smallest programs are compiled here.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def layers() -> dict[str, tuple[tuple[int, ...], Callable[[], list[keras.Layer]]
     }
 
 
-@pytest.mark.parametrize("name", slow_but(layers(), "dense", "convolutions", "a model"))
+@pytest.mark.parametrize("name", slow_but(layers(), "dense", "a model"))
 def test_time_distributed(name: str) -> None:
     shape, make = layers()[name]
     keras.utils.set_random_seed(0)

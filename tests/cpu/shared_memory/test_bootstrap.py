@@ -146,5 +146,5 @@ def test_a_jax_without_foreign_functions_is_left_alone(monkeypatch: pytest.Monke
     import jax
 
     assert targets.is_supported()
-    monkeypatch.delattr(jax.ffi, "pycapsule")
+    monkeypatch.delattr(jax.ffi, "register_ffi_target")
     assert not targets.is_supported()
