@@ -31,6 +31,12 @@ _RANDOM: list[Callable[[Any], Any]] = [
 ]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def newly_compiled() -> None:
+    """Forgets programs that other tests have had compiled without optimizations: they round otherwise."""
+    jax.clear_caches()
+
+
 def same_bits(ours: Any, theirs: Any) -> bool:
     """Returns whether two arrays have the same shape, dtype and bits."""
     ours, theirs = np.asarray(ours), np.asarray(theirs)
