@@ -204,6 +204,12 @@ def test_it_has_mallocs_own_settings(
     assert "tunables []" in caplog.text
 
 
+def test_it_imports_jaxlib_alone() -> None:
+    """A process that imports jax takes four times as long to start, and could take accelerators."""
+    check = "import sys, lockstep._cpu.compile_program; sys.exit('jax' in sys.modules or 'keras' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], check=False, timeout=60).returncode == 0
+
+
 def test_no_process_can_be_started(compiled_here: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "missing"))
 

@@ -68,7 +68,7 @@ def _install() -> None:
             self._initialize_layout()
             values = None if self._layout is not None else initial_values(initializer, self._shape, self._dtype)
             if values is not None:
-                # Copied: a step overwrites the variable's memory, which numpy's it cannot be then.
+                # Copied: a step overwrites a variable's memory, and jax would share numpy's.
                 self._initialize(jax.device_put(values, may_alias=False))
                 return
         theirs(self, initializer)
