@@ -65,7 +65,9 @@ _TABLE: tuple[tuple[str, dict[str, str]], ...] = (
                 "function (asynchronous, distributed_client, node_id, num_nodes, collectives, num_devices, "
                 "get_local_topology_timeout_minutes, get_global_topology_timeout_minutes, transfer_server_factory)"
             ),
-            "jaxlib.xla_client.register_custom_call_as_batch_partitionable": "function (target_name, c_api)",
+            "jaxlib.xla_client.register_custom_call_as_batch_partitionable": (
+                "function (target_name, c_api) or function (*args, **kwargs)"
+            ),
             "jaxlib.xla_client.register_custom_call_target": "function (name, fn, platform, api_version, traits)",
         },
     ),
