@@ -22,7 +22,7 @@ first-steps:
 
 test-all: test test-rest
 
-# What `make test` leaves out: every layout of processes, faults, restarts, and 50 examples of each property.
+# What `make test` leaves out: every layout of processes, faults, restarts, and 25 examples of each property.
 test-rest: $(READY)
 	scripts/test rest
 

@@ -57,7 +57,7 @@ lockstep.config.set_logical_cpu_devices(4)
 # changes a file sees what that change does; the full ones are new in every run. A property holds however busy the
 # machine is.
 settings.register_profile("quick", max_examples=8, derandomize=True, deadline=None)
-settings.register_profile("full", max_examples=50, deadline=None)
+settings.register_profile("full", max_examples=25, deadline=None)
 settings.load_profile("quick")
 
 
