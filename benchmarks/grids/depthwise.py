@@ -36,6 +36,8 @@ def _networks() -> Iterator[Layer]:
     yield replace(_layer(4, 28, 64, taps=9), dtype=jnp.bfloat16)
     yield replace(_layer(4, 28, 64, taps=9), dilation=2)
     yield replace(_layer(8, 256, 64, taps=70), rank=1)
+    for batch, size, channels, taps in ((16, 100, 128, 33), (16, 100, 128, 15), (8, 200, 32, 3), (32, 64, 256, 9)):
+        yield replace(_layer(batch, size, channels, taps=taps), rank=1)
     for batch in (1, 32, 128):
         yield _layer(batch, 14, 64)
 

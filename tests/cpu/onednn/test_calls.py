@@ -84,6 +84,11 @@ _CONVOLUTIONS: dict[str, tuple[dict[str, Any], tuple[int, ...], tuple[int, ...]]
     "depthwise, of 5x5": ({"groups": 32}, (8, 24, 24, 32), (5, 5, 1, 32)),
     "depthwise, with holes": ({"groups": 32, "dilation": 2}, (8, 24, 24, 32), (3, 3, 1, 32)),
     "a line": ({"rank": 1}, (32, 200, 32), (5, 32, 64)),
+    "a line, depthwise": ({"rank": 1, "groups": 32}, (8, 200, 32), (3, 1, 32)),
+    "a line, depthwise, of many places": ({"rank": 1, "groups": 64, "padding": "VALID"}, (9, 120, 64), (71, 1, 64)),
+    "a line, depthwise, with strides": ({"rank": 1, "groups": 64, "strides": 2}, (8, 101, 64), (5, 1, 64)),
+    "a line, depthwise, with holes": ({"rank": 1, "groups": 32, "dilation": 3}, (8, 200, 32), (4, 1, 32)),
+    "one line, depthwise": ({"rank": 1, "groups": 64}, (1, 4001, 64), (9, 1, 64)),
     "a volume": ({"rank": 3}, (4, 10, 10, 10, 16), (3, 3, 3, 16, 32)),
     "a volume, strides": ({"rank": 3, "strides": 2}, (2, 9, 10, 9, 8), (3, 3, 3, 8, 3)),
     "a volume, of a larger kernel": ({"rank": 3, "dilation": 2}, (4, 8, 7, 8, 8), (5, 5, 5, 8, 8)),
@@ -132,14 +137,22 @@ def test_gradients_of_transposed_kernels(images: tuple[int, ...], kernel: tuple[
 
 @pytest.mark.parametrize(
     ("taps", "dilation", "outputs", "calls"),
-    [((3, 3), 1, 1, 3), ((2, 3), 1, 1, 3), ((5, 5), 1, 1, 2), ((3, 3), 2, 1, 2), ((3, 3), 1, 2, 2)],
+    [
+        ((3, 3), 1, 1, 3),
+        ((2, 3), 1, 1, 3),
+        ((5, 5), 1, 1, 2),
+        ((3, 3), 2, 1, 2),
+        ((3, 3), 1, 2, 2),
+        ((3,), 1, 1, 3),
+        ((5,), 1, 1, 2),
+        ((3,), 2, 1, 2),
+    ],
 )
-def test_gradients_of_depthwise_kernels(taps: tuple[int, int], dilation: int, outputs: int, calls: int) -> None:
+def test_gradients_of_depthwise_kernels(taps: tuple[int, ...], dilation: int, outputs: int, calls: int) -> None:
     """Counts calls: gradients that oneDNN has no kernel of its own for are left to the rule, which is faster."""
-    f = convolution(groups=32, dilation=dilation)
-    assert (
-        count_calls(f, random((16, 24, 24, 32), "float32", 0), random((*taps, 1, 32 * outputs), "float32", 1)) == calls
-    )
+    f = convolution(groups=32, dilation=dilation, rank=len(taps))
+    images = random((64, *[24] * len(taps), 32), "float32", 0)
+    assert count_calls(f, images, random((*taps, 1, 32 * outputs), "float32", 1)) == calls
 
 
 @pytest.mark.parametrize("outputs", [1, 2, 5])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lockstep._cpu.onednn import library
 from lockstep._cpu.onednn.calls import Call, ConvolutionCall, ProductCall, Sizes
@@ -72,6 +72,7 @@ class Plan:
 def plan(dnnl: Library, call: Call, pieces: Sequence[Piece]) -> Plan:
     """Returns the steps of a call; making its primitives takes some milliseconds."""
     made = Plan()
+    call, pieces = _over_pictures(call), [replace(piece, call=_over_pictures(piece.call)) for piece in pieces]
     if isinstance(call, ConvolutionCall) and call.kind == "backward_weights":
         _plan_kernel_gradient(dnnl, made, call, pieces)
         return made
@@ -79,6 +80,25 @@ def plan(dnnl: Library, call: Call, pieces: Sequence[Piece]) -> Plan:
         plan_piece = _plan_product if isinstance(piece.call, ProductCall) else _plan_convolution
         made.pieces.append(plan_piece(dnnl, made, piece))
     return made
+
+
+def _over_pictures(call: Call) -> Call:
+    """Returns a convolution over lines as one over pictures of one row; any other call as it is.
+
+    oneDNN has depthwise kernels for pictures alone: 16x100x128 with 33 places 2.6 ms over lines, 0.19 over pictures,
+    with 3 places 0.54 and 0.05 (float32, 2-core EPYC with AVX-512). Others take as long either way.
+    """
+    if not isinstance(call, ConvolutionCall) or len(call.strides) > 1:
+        return call
+    return replace(
+        call,
+        source=(call.source[0], 1, *call.source[1:]),
+        kernel=(1, *call.kernel),
+        output=(call.output[0], 1, *call.output[1:]),
+        strides=(1, *call.strides),
+        dilation=(1, *call.dilation),
+        padding=((0, 0), *call.padding),
+    )
 
 
 def _plan_product(dnnl: Library, made: Plan, piece: Piece) -> list[Step]:
