@@ -53,17 +53,8 @@ _MOST_ROWS = 8
 
 def depthwise(convolution: Convolution) -> Compute | None:
     """Rule: as many groups as channels, of one input or one output each."""
-    groups = convolution.feature_groups
-    inputs, outputs = convolution.rhs[-2], convolution.rhs[-1] // groups
-    is_depthwise = (
-        groups > 1
-        and convolution.batch_groups == 1
-        and 1 in (inputs, outputs)
-        and inputs * outputs <= _MOST_PER_GROUP
-        and all(1 in pair for pair in zip(convolution.strides, convolution.lhs_dilation, strict=True))
-        and not convolution.is_empty
-    )
-    if not is_depthwise:
+    inputs, outputs = _per_group(convolution)
+    if not _is_depthwise(convolution):
         return None
     if _is_quick_as_written(convolution):
         return ISOLATE_ORIGINAL
@@ -82,11 +73,38 @@ def depthwise(convolution: Convolution) -> Compute | None:
     return compute
 
 
+def is_quick_line(convolution: Convolution) -> bool:
+    """Returns whether XLA's naive loop is quick for a depthwise convolution over lines, of few places.
+
+    It is as quick as oneDNN in the program's entry computation, and quicker in a loop: the input's gradient for
+    16x256x64 and 5 places 0.10 and 0.14 ms (float32, 2-core EPYC with AVX-512).
+    """
+    is_short = convolution.rank == 1 and math.prod(convolution.window) <= _MOST_NAIVE_TERMS
+    return is_short and _is_depthwise(convolution) and _is_quick_as_written(convolution)
+
+
+def _is_depthwise(convolution: Convolution) -> bool:
+    inputs, outputs = _per_group(convolution)
+    return (
+        convolution.feature_groups > 1
+        and convolution.batch_groups == 1
+        and 1 in (inputs, outputs)
+        and inputs * outputs <= _MOST_PER_GROUP
+        and all(1 in pair for pair in zip(convolution.strides, convolution.lhs_dilation, strict=True))
+        and not convolution.is_empty
+    )
+
+
+def _per_group(convolution: Convolution) -> tuple[int, int]:
+    """Returns how many inputs and how many outputs a group has."""
+    return convolution.rhs[-2], convolution.rhs[-1] // convolution.feature_groups
+
+
 def _is_quick_as_written(convolution: Convolution) -> bool:
     """Returns whether XLA's naive loop is quick: over channels that lie side by side, for an input's gradient."""
     # With strides or large windows the sum is quicker, except for windows that are too large for it. With few channels
     # it is not: there one vector holds few of them.
-    per_group = convolution.rhs[-2] * convolution.rhs[-1] // convolution.feature_groups
+    per_group = math.prod(_per_group(convolution))
     steps, terms = {*convolution.strides, *convolution.lhs_dilation}, math.prod(convolution.window)
     return (
         convolution.dtype.name in ("float32", "float16")

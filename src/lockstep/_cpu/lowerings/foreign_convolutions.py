@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from lockstep._cpu.lowerings.convolution import Compute, Convolution
-from lockstep._cpu.lowerings.depthwise import MOST_TAPS
+from lockstep._cpu.lowerings.depthwise import MOST_TAPS, is_quick_line
 from lockstep._cpu.lowerings.kernel_gradients import large_kernel_gradient
 from lockstep._cpu.lowerings.small_convolutions import is_cheap_sum
 from lockstep._cpu.lowerings.small_pictures import large_kernel
@@ -135,6 +135,7 @@ def _is_suitable(convolution: Convolution) -> bool:
         and products >= _least_products(convolution)
         and large_kernel(convolution) is None
         and large_kernel_gradient(convolution) is None
+        and not is_quick_line(convolution)
     )
 
 
