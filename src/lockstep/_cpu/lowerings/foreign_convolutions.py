@@ -220,7 +220,7 @@ def _is_worth_of_depthwise_kernel(call: ConvolutionCall) -> bool:
     it is slower: 16x2x2x256 0.05 and 0.15. So are larger kernels: 5x5 over 8x28x28x88 0.7 and 2.2. But the rule's
     program takes 0.3 to 1 s to compile, and XLA's time for it grows with the square of how many there are (a
     NASNetMobile's step 146 s): small ones, 5x5 over 8x6x6x88 0.14 and 0.13, 7x7 0.16 and 0.22, do not pay it back. It
-    has none for the largest kernels: 9x9 over 16x16x16x96 takes XLA 21 and oneDNN 1.8. Over lines it compiles in half of
+    has none for the largest kernels: 9x9 over 16x16x16x96 takes XLA 21 and oneDNN 1.8. Over lines it compiles in half
     the time, and is faster for all kernels but the smallest: 16x100x128 with 3 places 0.23 and 0.07, 9 0.33 and 0.66.
     """
     *taps, _, outputs = call.kernel
