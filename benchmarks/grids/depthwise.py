@@ -38,6 +38,8 @@ def _networks() -> Iterator[Layer]:
     yield replace(_layer(8, 256, 64, taps=70), rank=1)
     for batch, size, channels, taps in ((16, 100, 128, 33), (16, 100, 128, 15), (8, 200, 32, 3), (32, 64, 256, 9)):
         yield replace(_layer(batch, size, channels, taps=taps), rank=1)
+    yield replace(_layer(16, 7, 512, taps=7), padding="VALID")
+    yield replace(_layer(16, 16, 32, taps=16, multiplier=2), padding="VALID")
     for batch in (1, 32, 128):
         yield _layer(batch, 14, 64)
 

@@ -68,6 +68,11 @@ NAMED = {
     "9x9": plain(12, 3, taps=9),
     "9x9, stride 2": plain(12, 3, stride=2, taps=9),
     "9x9 beyond the picture": plain(4, 2, taps=9, n=6),
+    "as large as the picture": plain(5, 3, taps=5) | {"padding": "VALID"},
+    "as large, multiplier 2": plain(5, 3, taps=5, multiplier=2) | {"padding": "VALID"},
+    "as large, stride 2": plain(5, 3, taps=5, stride=2) | {"padding": "VALID"},
+    "as high": plain(7, 3) | {"lhs": [4, 3, 7, 9], "rhs": [6, 1, 7, 1], "padding": "VALID"},
+    "one row within padding": plain(7, 3) | {"lhs": [4, 3, 1, 9], "rhs": [3, 1, 5, 1]},
 }
 
 

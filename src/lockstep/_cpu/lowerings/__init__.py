@@ -10,6 +10,7 @@ a lowering stays only while it gains 1.2 x on its own grid (`benchmarks/lowering
     epilogues           biases and relus that oneDNN's convolutions compute along
     bias_gradients      sums that gradients of kernels compute along
     depthwise           depthwise convolutions and their kernel gradients
+    covering_depthwise  the same where kernels are as large as images
     grouped             groups of several channels, and their kernel gradients
     kernel_gradients    of convolutions without groups, transposed ones too
     small_convolutions  few inputs, one output, 1x1

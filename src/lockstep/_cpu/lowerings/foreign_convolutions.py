@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from lockstep._cpu.lowerings.convolution import Compute, Convolution
+from lockstep._cpu.lowerings.covering_depthwise import covers_image
 from lockstep._cpu.lowerings.depthwise import MOST_TAPS, is_quick_line
 from lockstep._cpu.lowerings.kernel_gradients import large_kernel_gradient
 from lockstep._cpu.lowerings.small_convolutions import is_cheap_sum
@@ -136,6 +137,7 @@ def _is_suitable(convolution: Convolution) -> bool:
         and large_kernel(convolution) is None
         and large_kernel_gradient(convolution) is None
         and not is_quick_line(convolution)
+        and not covers_image(convolution)
     )
 
 

@@ -21,6 +21,7 @@ from lockstep._cpu.lowerings.average_pooling import average_pooling
 from lockstep._cpu.lowerings.batched_products import batched_product
 from lockstep._cpu.lowerings.bias_gradients import fuse_bias_gradients
 from lockstep._cpu.lowerings.convolution import Compute, Convolution, canonical, canonicalize
+from lockstep._cpu.lowerings.covering_depthwise import covering_depthwise, covering_depthwise_kernel_gradient
 from lockstep._cpu.lowerings.depthwise import depthwise, depthwise_kernel_gradient
 from lockstep._cpu.lowerings.epilogues import fuse_epilogues
 from lockstep._cpu.lowerings.equations import call_instead, is_plain
@@ -68,6 +69,8 @@ from lockstep._types import Aval, Jaxpr
 _CLOSED = frozenset(("pallas_call", "core_map"))
 # In this order: the first that knows better is taken.
 _CONVOLUTION_RULES: tuple[Callable[[Convolution], Compute | None], ...] = (
+    covering_depthwise,
+    covering_depthwise_kernel_gradient,
     depthwise,
     depthwise_kernel_gradient,
     grouped,
