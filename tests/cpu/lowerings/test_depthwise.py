@@ -72,6 +72,7 @@ NAMED = {
     "as large, multiplier 2": plain(5, 3, taps=5, multiplier=2) | {"padding": "VALID"},
     "as large, stride 2": plain(5, 3, taps=5, stride=2) | {"padding": "VALID"},
     "as high": plain(7, 3) | {"lhs": [4, 3, 7, 9], "rhs": [6, 1, 7, 1], "padding": "VALID"},
+    "as large, many outputs": plain(5, 3, taps=5, multiplier=9) | {"padding": "VALID"},
     "one row within padding": plain(7, 3) | {"lhs": [4, 3, 1, 9], "rhs": [3, 1, 5, 1]},
 }
 

@@ -18,6 +18,9 @@ from jax import lax
 
 from lockstep._cpu.lowerings.convolution import Compute, Convolution
 
+# Inputs or outputs of a group, which are computed one by one.
+_MOST_PER_GROUP = 8
+
 
 class _Kind(Enum):
     """How image and kernel meet along a dimension of space."""
@@ -29,9 +32,9 @@ class _Kind(Enum):
 
 def covering_depthwise(convolution: Convolution) -> Compute | None:
     """Rule: as many groups as channels, of one input or one output each; also the gradient by the images."""
-    inputs, outputs = convolution.rhs[-2], convolution.rhs[-1] // convolution.feature_groups
-    if convolution.feature_groups == 1 or 1 not in (inputs, outputs) or not covers_image(convolution):
+    if convolution.feature_groups == 1 or not covers_image(convolution):
         return None
+    inputs, outputs = _per_group(convolution)
 
     def compute(image: jax.Array, kernel: jax.Array) -> jax.Array:
         dtype = jnp.promote_types(image.dtype, jnp.float32)
@@ -49,7 +52,7 @@ def covering_depthwise(convolution: Convolution) -> Compute | None:
 def covering_depthwise_kernel_gradient(convolution: Convolution) -> Compute | None:
     """Rule: the gradient by the kernel, as differentiation writes it: with as many batch groups as channels."""
     groups, rank = convolution.batch_groups, convolution.rank
-    if groups == 1 or groups != convolution.lhs[0] or not covers_image(convolution):
+    if groups == 1 or not covers_image(convolution):
         return None
     many = convolution.rhs[-1] // groups
     summed = [0, *(axis + 1 for axis, kind in enumerate(_kinds(convolution)) if kind is _Kind.SAME)]
@@ -65,15 +68,23 @@ def covering_depthwise_kernel_gradient(convolution: Convolution) -> Compute | No
 
 
 def covers_image(convolution: Convolution) -> bool:
-    """Returns whether a convolution in groups is, by image and kernel, one of these."""
+    """Returns whether a convolution is one of these, or a gradient of one."""
     kinds = set(_kinds(convolution))
-    if convolution.is_empty or convolution.feature_groups == convolution.batch_groups or None in kinds:
+    if convolution.is_empty or not convolution.has_margins_only or None in kinds:
         return False
-    if convolution.batch_groups > 1:
-        # The gradient by a kernel of one place is a sum of products anyway.
-        has_places = max(convolution.out[1:-1], default=1) > 1
-        return has_places and _Kind.IMAGE_OF_ONE not in kinds
-    return kinds != {_Kind.KERNEL_OF_ONE}
+    if convolution.feature_groups > 1:
+        inputs, outputs = _per_group(convolution)
+        return 1 in (inputs, outputs) and inputs * outputs <= _MOST_PER_GROUP and kinds != {_Kind.KERNEL_OF_ONE}
+    groups = convolution.batch_groups
+    is_of_kernel = groups > 1 and groups == convolution.lhs[0] and convolution.rhs[-1] // groups <= _MOST_PER_GROUP
+    # The gradient by a kernel of one place is a sum of products anyway.
+    has_places = max(convolution.out[1:-1], default=1) > 1
+    return is_of_kernel and has_places and _Kind.IMAGE_OF_ONE not in kinds
+
+
+def _per_group(convolution: Convolution) -> tuple[int, int]:
+    """Returns how many inputs and how many outputs a group has."""
+    return convolution.rhs[-2], convolution.rhs[-1] // convolution.feature_groups
 
 
 def _kinds(convolution: Convolution) -> list[_Kind | None]:
