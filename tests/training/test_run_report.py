@@ -77,6 +77,23 @@ def test_several_fits_are_one_record(tmp_path: Path) -> None:
     assert len(run.chief.sessions) == 1 and len(run.chief.last.trains) == 3 and run.step == 24
 
 
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_the_process_leaves_the_newest_page_where_the_records_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_moved: bool
+) -> None:
+    at_exit: list[Any] = []
+    monkeypatch.setattr(recorder.atexit, "register", at_exit.append)
+    monkeypatch.setattr(recorder, "_PAGE_SECONDS", 1e9)  # No page before the process ends.
+    here = tmp_path / "here"
+    model().fit(X, Y, batch_size=8, verbose=0, callbacks=[ls.callbacks.RunReport(here)])
+    if is_moved:
+        here.rename(tmp_path / "there")
+    for function in at_exit:
+        function()
+    assert (here / "report.html").exists() is not is_moved
+    assert not caplog.records
+
+
 def test_the_last_sample_is_of_the_last_step_whenever_the_thread_has_looked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

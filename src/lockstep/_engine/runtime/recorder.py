@@ -108,7 +108,8 @@ class Recorder:
     def __init__(self, directory: Path, task: str, account: Progress, is_chief: bool) -> None:
         self.account = account
         self._directory = directory
-        self._file = RecordFile(path_of(directory, task))
+        self._record = path_of(directory, task)
+        self._file = RecordFile(self._record)
         self._began = time.monotonic()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -244,7 +245,8 @@ class Recorder:
             self._file.keep({"event": "marks", **_now(), "marks": progress.marks()})
 
     def _finish(self) -> None:
-        if self._page_is_old:
+        # A directory that was moved or deleted since has no records to show.
+        if self._page_is_old and self._record.exists():
             self._write_page(at_once=True)
 
     def _write_page(self, at_once: bool = False) -> None:
