@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -21,9 +22,20 @@ lockstep._cpu.register()
 TOLERANCE = {"int32": 0.0, "float64": 1e-12, "float32": 2e-4, "bfloat16": 3e-2, "float16": 4e-3}
 
 
+@contextmanager
+def python_environment(variables: dict[str, str]) -> Generator[None]:
+    """Sets variables for Python alone.
+
+    XLA's threads read the C library's environment (`getenv` in `slinky::build_pipeline`, when a program is executed for
+    the first time), and crash if it is changed meanwhile: a new variable moves it.
+    """
+    with mock.patch.object(os, "environ", {**os.environ, **variables}):
+        yield
+
+
 def lowered(f: Callable[..., Any], *args: Any, ours: bool) -> Any:
     """Lowers `f` for the CPU with lockstep's lowerings, or with XLA's own."""
-    with mock.patch.dict(os.environ, {VARIABLE: "1" if ours else "0"}):
+    with python_environment({VARIABLE: "1" if ours else "0"}):
         return jax.jit(backends.apply_passes("cpu", f)).lower(*args)
 
 

@@ -27,7 +27,7 @@ from lockstep._cpu.onednn.pieces import MOST_PIECES, divide
 from lockstep._cpu.onednn.threads import Threads
 from lockstep._engine.runtime.buffers import ALIGNMENT
 from lockstep._engine.step import backends
-from tests.cpu.lowerings.both import assert_same, lowered, random
+from tests.cpu.lowerings.both import assert_same, lowered, python_environment, random
 
 pytestmark = pytest.mark.skipif(library.load() is None, reason=f"{library.PACKAGE} is not installed")
 
@@ -270,7 +270,7 @@ def test_a_program_that_xla_divides_calls_it_in_shards_alone() -> None:
 @pytest.mark.parametrize("setting", ["0", "1"])
 def test_the_environment_decides(setting: str) -> None:
     x, kernel = random((16, 20, 20, 32), "float32", 0), random((3, 3, 32, 32), "float32", 1)
-    with mock.patch.dict(os.environ, {library.VARIABLE: setting}):
+    with python_environment({library.VARIABLE: setting}):
         assert count_calls(convolution(), x, kernel) == 3 * int(setting)
 
 
