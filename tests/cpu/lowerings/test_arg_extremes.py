@@ -15,6 +15,7 @@ from tests.cpu.lowerings.both import assert_same, differs, random
 from tests.support.exhaustive import slow_but
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(1, 3), max_size=2),
     st.one_of(st.integers(20, 140), st.integers(128, 300)),

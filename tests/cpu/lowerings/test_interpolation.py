@@ -25,6 +25,7 @@ def gradient(f: Any) -> Any:
     return jax.grad(lambda x, weights: (f(x) * weights).sum().astype("float32"))
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 3),
     st.tuples(st.integers(1, 40), st.integers(1, 40)),

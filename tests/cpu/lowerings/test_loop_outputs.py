@@ -32,6 +32,7 @@ def gradient(x: Any) -> Any:
     return jax.grad(lambda x: (loop(x)[1][0] ** 2).sum())(x)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 6), st.integers(0, 3), st.booleans())
 def test_results_are_the_same(rounds: int, columns: int, reverse: bool) -> None:
     x = random((rounds, 2, columns), "float32", 0)

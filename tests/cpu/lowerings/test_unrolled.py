@@ -72,6 +72,7 @@ ENDS: dict[str, Callable[[_Parts], Any]] = {
 }
 
 
+@pytest.mark.slow
 @given(
     st.integers(2, 5),
     st.integers(0, 2),
