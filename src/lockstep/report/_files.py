@@ -43,10 +43,13 @@ class RecordFile:
     Lines reach the file by whole ones, in a `write` to a file opened for appending: a process that is killed leaves
     whole lines, and at most the last one cut short. A record that cannot be written ends with a warning, and training
     goes on.
+
+    Attributes:
+        path: The file.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._descriptor: int | None = None
         self._was_open = False
         self._is_lost = False
@@ -90,9 +93,9 @@ class RecordFile:
                     # process before it that still writes.
                     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
                     if not self._was_open:
-                        self._path.parent.mkdir(parents=True, exist_ok=True)
-                    self._descriptor = os.open(self._path, flags, 0o644)
-                    if not self._was_open and os.fstat(self._descriptor).st_size and not _ends_with_newline(self._path):
+                        self.path.parent.mkdir(parents=True, exist_ok=True)
+                    self._descriptor = os.open(self.path, flags, 0o644)
+                    if not self._was_open and os.fstat(self._descriptor).st_size and not _ends_with_newline(self.path):
                         # Somebody was killed while writing: the next line must not continue that one.
                         text = "\n" + text
                     self._was_open = True
@@ -104,7 +107,7 @@ class RecordFile:
                 _log.warning(
                     "The record of this run, %s, ends here: %s. Training goes on without it; the report will lack the "
                     "rest. Free space, or log to a directory that can be written to.",
-                    self._path,
+                    self.path,
                     error.strerror,
                 )
 

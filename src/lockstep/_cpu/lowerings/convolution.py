@@ -86,6 +86,11 @@ class Convolution:
         return all(low >= 0 and high >= 0 for low, high in self.padding)
 
     @property
+    def per_group(self) -> tuple[int, int]:
+        """How many inputs and how many outputs a group of channels has."""
+        return self.rhs[-2], self.rhs[-1] // self.feature_groups
+
+    @property
     def is_empty(self) -> bool:
         """True if an operand or the output has no elements."""
         return 0 in (*self.lhs, *self.rhs, *self.out)
@@ -119,6 +124,12 @@ class Convolution:
             self.batch_groups,
             self.precision,
         )
+
+
+def batch_first(lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns the input and the output's gradient of which a canonical convolution makes the gradient of a kernel."""
+    rank = lhs.ndim - 2
+    return lax.transpose(lhs, (rank + 1, *range(1, rank + 1), 0)), lax.transpose(rhs, (rank, *range(rank), rank + 1))
 
 
 def canonical(lhs: Aval, rhs: Aval, params: Mapping[str, Any]) -> Convolution | None:

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax import lax
 
-from lockstep._cpu.lowerings.convolution import Compute, Convolution
+from lockstep._cpu.lowerings.convolution import Compute, Convolution, batch_first
 from lockstep._cpu.lowerings.covering_depthwise import covers_image
 from lockstep._cpu.lowerings.depthwise import MOST_TAPS, is_quick_line
 from lockstep._cpu.lowerings.kernel_gradients import large_kernel_gradient
@@ -93,14 +93,14 @@ def kernel_gradient_call(convolution: Convolution) -> ConvolutionCall | None:
 def gradient_of_kernel(call: ConvolutionCall) -> Compute:
     """Returns what computes the gradient of a kernel, given the operands of a canonical convolution."""
     # The transpositions of the canonical form are undone, and XLA removes both.
-    return lambda lhs, rhs: _inputs_first(compute_call(call, *_batch_first(lhs, rhs)))
+    return lambda lhs, rhs: _inputs_first(compute_call(call, *batch_first(lhs, rhs)))
 
 
 def gradient_with_sum(call: ConvolutionCall) -> Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
     """Returns what computes the gradient of a kernel, and of a bias, by a call for the former that has a bias."""
 
     def compute(lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        kernel, bias = compute_all(call, *_batch_first(lhs, rhs))
+        kernel, bias = compute_all(call, *batch_first(lhs, rhs))
         return _inputs_first(kernel), bias
 
     return compute
@@ -260,12 +260,6 @@ def _input_gradient(convolution: Convolution) -> Compute | None:
         return compute_call(call, lhs, kernel)
 
     return compute
-
-
-def _batch_first(lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns the input and the output's gradient of which a canonical convolution makes the gradient of a kernel."""
-    rank = lhs.ndim - 2
-    return lax.transpose(lhs, (rank + 1, *range(1, rank + 1), 0)), lax.transpose(rhs, (rank, *range(rank), rank + 1))
 
 
 def _inputs_first(kernel: jax.Array) -> jax.Array:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lockstep._cpu.lowerings.convolution import Compute, Convolution
+from lockstep._cpu.lowerings.convolution import Compute, Convolution, batch_first
 from lockstep._cpu.lowerings.small_convolutions import LEAST_INPUTS, MOST_TAPS
 from lockstep._cpu.lowerings.small_pictures import is_large_matrix
 from lockstep._cpu.lowerings.windows import pad, tap_slice, taps
@@ -186,10 +186,9 @@ def pointwise_kernel_gradient(convolution: Convolution) -> Compute | None:
         inputs, *_, examples = convolution.lhs
         rank = convolution.rank
         # Back to batch first, channels last: the transpositions of the canonical form are undone, and XLA removes both.
-        image = lax.transpose(lhs, (rank + 1, *range(1, rank + 1), 0))
+        image, gradient = batch_first(lhs, rhs)
         shape = (examples, *convolution.window, inputs)
         image = tap_slice(image, (0,) * (rank + 2), (1, *convolution.rhs_dilation, 1), shape)
-        gradient = lax.transpose(rhs, (rank, *range(rank), rank + 1))
         operands = gradient.reshape(-1, convolution.rhs[-1]), image.reshape(-1, inputs)
         # In this order, as a dense layer's gradient: `products` knows for which sizes XLA should keep it.
         product = lax.dot_general(*operands, (((0,), (0,)), ((), ())), precision=convolution.precision)

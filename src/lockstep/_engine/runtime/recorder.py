@@ -108,8 +108,7 @@ class Recorder:
     def __init__(self, directory: Path, task: str, account: Progress, is_chief: bool) -> None:
         self.account = account
         self._directory = directory
-        self._record = path_of(directory, task)
-        self._file = RecordFile(self._record)
+        self._file = RecordFile(path_of(directory, task))
         self._began = time.monotonic()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -246,7 +245,7 @@ class Recorder:
 
     def _finish(self) -> None:
         # A directory that was moved or deleted since has no records to show.
-        if self._page_is_old and self._record.exists():
+        if self._page_is_old and self._file.path.exists():
             self._write_page(at_once=True)
 
     def _write_page(self, at_once: bool = False) -> None:
