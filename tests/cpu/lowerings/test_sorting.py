@@ -17,6 +17,7 @@ from tests.cpu.lowerings.both import assert_same, both, differs, random
 _SPECIAL = (np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-40)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(1, 3), max_size=2),
     st.integers(2, 70),

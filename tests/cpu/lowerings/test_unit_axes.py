@@ -35,6 +35,7 @@ def test_elements(name: str, shape: tuple[int, ...]) -> None:
     assert_same(OPERATIONS[name], random(shape, "float32", 0), random(shape, "float32", 1))
 
 
+@pytest.mark.slow
 @given(shapes(), st.data())
 def test_axes(shape: tuple[int, ...], data: st.DataObject) -> None:
     axes = data.draw(st.lists(st.sampled_from(range(len(shape))), unique=True))

@@ -46,6 +46,7 @@ def _of_any_size() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_of_any_size")
 @settings(max_examples=12)
+@pytest.mark.slow
 @given(
     shape=st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple),
     data=st.data(),
